@@ -17,7 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestUnconfirmedRequest: Accept does not fail because a peer never confirms its connection. It takes the next one.
+// TestUnconfirmedRequest checks that Accept does not fail because a peer never confirms its connection, and takes the
+// next one.
 func TestUnconfirmedRequest(t *testing.T) {
 	r := newRig(t, options{})
 	id, err := cm.CreateIDOn(r.fabric, rdmacm.PS_TCP)
@@ -40,8 +41,8 @@ func TestUnconfirmedRequest(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestAcceptKeepsConnections: later calls of Accept return connections that are established while Accept returns
-// another one or times out. Close closes the rest.
+// TestAcceptKeepsConnections checks that later calls of Accept return connections that are established while Accept
+// returns another one or times out, and that Close closes the rest.
 func TestAcceptKeepsConnections(t *testing.T) {
 	r := newRig(t, options{})
 	var all sync.WaitGroup
@@ -78,10 +79,10 @@ func TestAcceptKeepsConnections(t *testing.T) {
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 }
 
-// TestAcceptFails: Accept returns failures of this side, but no error when a peer withdraws its request.
+// TestAcceptFails checks that Accept returns failures of this side, but no error when a peer withdraws its request.
 func TestAcceptFails(t *testing.T) {
 	r := newRig(t, options{})
-	ask := func() *Conn {
+	connect := func() *Conn {
 		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
 		require.NoError(t, err)
 		c, err := request.Connect(nil)
@@ -92,14 +93,14 @@ func TestAcceptFails(t *testing.T) {
 		"private data": func() (*Conn, error) { return r.ep.Accept(soon(t), nil, make([]byte, 197)) },
 		"queues":       func() (*Conn, error) { return r.ep.Accept(soon(t), &ConnConfig{SQSize: 1 << 30}, nil) },
 	} {
-		c := ask()
+		c := connect()
 		_, err := accept()
 		assert.ErrorIs(t, err, ErrProvider, name)
 		assert.Equal(t, Rejected, r.event(c))
 		require.NoError(t, c.Close())
 	}
-	require.NoError(t, ask().Close())
-	c := ask()
+	require.NoError(t, connect().Close())
+	c := connect()
 	accepted := make(chan error, 1)
 	go func() {
 		c, err := r.ep.Accept(soon(t), nil, nil)
@@ -113,7 +114,8 @@ func TestAcceptFails(t *testing.T) {
 	require.NoError(t, c.Close())
 }
 
-// TestWithdrawnRequest: Accept returns no error when a peer withdraws a request that waits for its host's limit.
+// TestWithdrawnRequest checks that Accept returns no error when a peer withdraws a request that waits for its host's
+// limit.
 func TestWithdrawnRequest(t *testing.T) {
 	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
 	handshakeTimeout = time.Hour
@@ -148,7 +150,7 @@ func TestWithdrawnRequest(t *testing.T) {
 	assert.NoError(t, c.Close())
 }
 
-// TestCloseEndsAccept: goroutines in Accept return when the endpoint is closed.
+// TestCloseEndsAccept checks that goroutines in Accept return when the endpoint is closed.
 func TestCloseEndsAccept(t *testing.T) {
 	r := newRig(t, options{})
 	ended := make(chan error)

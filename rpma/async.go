@@ -107,7 +107,7 @@ func (o Op) Wait(ctx context.Context) (ibv.WC, error) {
 	return wc, nil
 }
 
-// Abandon ends the obligation to wait, for example after a context has ended. When the operation has completed, or its
+// Abandon ends the obligation to wait, for example after a context has ended. Once the operation has completed or its
 // connection is closed, release is called in a new goroutine; until then the memory belongs to the device. release may
 // be nil.
 func (o Op) Abandon(release func()) {

@@ -118,8 +118,8 @@ func (b *Batch) Reset() {
 	}
 }
 
-// room reports whether another operation fits. b may be nil.
-func (b *Batch) room() bool { return b != nil && len(b.ops) < cap(b.ops) }
+// hasRoom reports whether another operation fits. b may be nil.
+func (b *Batch) hasRoom() bool { return b != nil && len(b.ops) < cap(b.ops) }
 
 func (b *Batch) full(op string) error {
 	if !b.created() {
@@ -149,14 +149,14 @@ func (b *Batch) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset
 
 func (b *Batch) transfer(op string, o operation, local *MR, localOffset uint64, remote *RemoteMR,
 	remoteOffset, length uint64, flags Flags) error {
-	if !b.room() {
+	if !b.hasRoom() {
 		return b.full(op)
 	}
 	if !canTransfer(local, localOffset, remote, remoteOffset, length, flags) {
-		if err := b.conn.refuse(op, local, localOffset, remote, remoteOffset, length, flags); err != nil {
+		if err := b.conn.transferErr(op, local, localOffset, remote, remoteOffset, length, flags); err != nil {
 			return err
 		}
-		remote = &nowhere
+		remote = &noMemory
 	}
 	o.remote, o.rkey, o.flags = remote.address+remoteOffset, remote.rkey, sendFlags(flags)
 	b.add(o, local, localOffset, length)
@@ -166,11 +166,11 @@ func (b *Batch) transfer(op string, o operation, local *MR, localOffset uint64, 
 // AtomicWrite is [Conn.AtomicWrite].
 func (b *Batch) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags Flags, id uint64) error {
 	const op = "Batch.AtomicWrite"
-	if !b.room() {
+	if !b.hasRoom() {
 		return b.full(op)
 	}
 	if !canAtomicWrite(dst, dstOffset, flags) {
-		return b.conn.refuseAtomicWrite(op, dst, dstOffset, flags)
+		return b.conn.atomicWriteErr(op, dst, dstOffset, flags)
 	}
 	o := operation{kind: nativeAtomicWrite, id: id, remote: dst.address + dstOffset, rkey: dst.rkey, value: value,
 		flags: sendFlags(flags) | b.conn.sends.fence}
@@ -184,11 +184,11 @@ func (b *Batch) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flag
 // Flush is [Conn.Flush].
 func (b *Batch) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flags Flags, id uint64) error {
 	const op = "Batch.Flush"
-	if !b.room() {
+	if !b.hasRoom() {
 		return b.full(op)
 	}
 	if !b.conn.canFlush(dst, dstOffset, length, to, flags) {
-		return b.conn.refuseFlush(op, dst, dstOffset, length, to, flags)
+		return b.conn.flushErr(op, dst, dstOffset, length, to, flags)
 	}
 	o := operation{kind: nativeFlush, id: id, remote: dst.address + dstOffset, rkey: dst.rkey, length: length,
 		placement: placement(to), flags: sendFlags(flags)}
@@ -212,11 +212,11 @@ func (b *Batch) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uin
 }
 
 func (b *Batch) send(op string, o operation, src *MR, offset, length uint64, flags Flags) error {
-	if !b.room() {
+	if !b.hasRoom() {
 		return b.full(op)
 	}
 	if !canSend(src, offset, length, flags) {
-		if err := b.conn.refuseSend(op, src, offset, length, flags); err != nil {
+		if err := b.conn.sendErr(op, src, offset, length, flags); err != nil {
 			return err
 		}
 	}

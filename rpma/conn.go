@@ -194,7 +194,7 @@ func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
 }
 
 // Disconnect ends the connection and does not wait. Operations in progress complete with IBV_WC_WR_FLUSH_ERR; those of
-// the other side do when it disconnects. See [Conn.NextEvent] for Closed.
+// the other side do so when it disconnects. See [Conn.NextEvent] for Closed.
 //
 // C: rpma_conn_disconnect
 func (c *Conn) Disconnect() error {

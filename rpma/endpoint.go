@@ -153,7 +153,7 @@ func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byt
 	var taking sync.WaitGroup
 	defer taking.Wait()
 	defer stop()
-	taking.Go(func() { a.take(op, ctx) })
+	taking.Go(func() { a.receiveRequests(op, ctx) })
 	select {
 	case c := <-e.conns:
 		return c, nil
@@ -181,8 +181,8 @@ func (a *accepting) fail(err error) {
 	}
 }
 
-// take takes requests until ctx ends.
-func (a *accepting) take(op string, ctx context.Context) {
+// receiveRequests receives requests until ctx ends.
+func (a *accepting) receiveRequests(op string, ctx context.Context) {
 	for {
 		event, err := a.e.request(op, ctx)
 		if err != nil {
@@ -190,7 +190,7 @@ func (a *accepting) take(op string, ctx context.Context) {
 			return
 		}
 		a.e.places.Go(a.e.ctx, event.ID.PeerAddr().Addr(), func() {
-			if err := a.answer(op, event); err != nil {
+			if err := a.handshake(op, event); err != nil {
 				logWarn("accepting a request failed", "error", err)
 				a.fail(err)
 			}
@@ -202,8 +202,8 @@ func (a *accepting) take(op string, ctx context.Context) {
 	}
 }
 
-// answer accepts a request and passes its connection to a call of Accept. Failures of the peer are not errors.
-func (a *accepting) answer(op string, event cm.Event) error {
+// handshake accepts a request and passes its connection to a call of Accept. Failures of the peer are not errors.
+func (a *accepting) handshake(op string, event cm.Event) error {
 	l := &link{peer: a.e.peer, id: event.ID, srq: a.config.SRQ}
 	err := l.open(a.config)
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestPrivateData: each side gets the other side's data, padded with zeros.
+// TestPrivateData checks that each side gets the other side's data, padded with zeros.
 func TestPrivateData(t *testing.T) {
 	r := connected(t, options{private: "from a", answer: "from b"})
 	padded := func(s string, size int) []byte { return append([]byte(s), make([]byte, size-len(s))...) }
@@ -49,7 +49,7 @@ func TestRequestPrivateData(t *testing.T) {
 	require.NoError(t, out.Close())
 }
 
-// TestRejected: closing a peer's request rejects it.
+// TestRejected checks that closing a peer's request rejects it.
 func TestRejected(t *testing.T) {
 	r := newRig(t, options{})
 	done := make(chan error)
@@ -72,7 +72,7 @@ func TestRejected(t *testing.T) {
 	assert.ErrorIs(t, err, ErrProvider)
 }
 
-// TestTooLarge: a request of a peer whose queues cannot be created is rejected.
+// TestTooLarge checks that a request of a peer whose queues cannot be created is rejected.
 func TestTooLarge(t *testing.T) {
 	r := newRig(t, options{})
 	large := &ConnConfig{SQSize: 1 << 30}
@@ -88,7 +88,7 @@ func TestTooLarge(t *testing.T) {
 	assert.Equal(t, Rejected, r.event(c))
 }
 
-// TestNoListener: a request that no program takes is rejected.
+// TestNoListener checks that a request that no program receives is rejected.
 func TestNoListener(t *testing.T) {
 	r := newRig(t, options{})
 	_, err := r.a.peer.Connect(soon(t), addressB+":1", nil, nil)
@@ -97,7 +97,7 @@ func TestNoListener(t *testing.T) {
 	assert.Equal(t, Rejected, event.Event)
 }
 
-// TestListenerCloses: Close rejects pending requests and keeps connections.
+// TestListenerCloses checks that Close rejects pending requests and keeps connections.
 func TestListenerCloses(t *testing.T) {
 	r := connected(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
@@ -113,7 +113,7 @@ func TestListenerCloses(t *testing.T) {
 	r.a.done(1)
 }
 
-// TestRequestOutlivesListener: it can be accepted after the endpoint was closed.
+// TestRequestOutlivesListener checks that a request can be accepted after the endpoint was closed.
 func TestRequestOutlivesListener(t *testing.T) {
 	r := newRig(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
@@ -131,7 +131,7 @@ func TestRequestOutlivesListener(t *testing.T) {
 	assert.Equal(t, Established, r.event(b))
 }
 
-// TestUnreachable: a peer that does not respond is unreachable after the connection manager's timeout.
+// TestUnreachable checks that a peer that does not respond is unreachable after the connection manager's timeout.
 func TestUnreachable(t *testing.T) {
 	r := newRig(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
@@ -145,8 +145,8 @@ func TestUnreachable(t *testing.T) {
 	assert.Less(t, r.fabric.Now()-start, 2*time.Minute)
 }
 
-// TestClosed: when one side disconnects, the other gets the event; this side gets it when both have disconnected.
-// Operations in progress complete.
+// TestClosed checks that when one side disconnects, the other gets the event, and that this side gets it when both have
+// disconnected. Operations in progress complete.
 func TestClosed(t *testing.T) {
 	r := connected(t, options{})
 	there := r.b.memory(64, everyUsage)
@@ -164,7 +164,8 @@ func TestClosed(t *testing.T) {
 	assert.Equal(t, uint64(4), wc.WRID)
 }
 
-// TestPeerProcessKilled: the kernel closes the objects of a process that ends, without a disconnect by the program.
+// TestPeerProcessKilled checks that a peer whose process is killed disconnects: the kernel closes the process's
+// objects.
 func TestPeerProcessKilled(t *testing.T) {
 	r := connected(t, options{})
 	there := r.b.memory(64, everyUsage)
@@ -179,15 +180,15 @@ func TestPeerProcessKilled(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// TestDeviceRemoved: the side whose device is removed gets Lost.
+// TestDeviceRemoved checks that the side whose device is removed gets Lost.
 func TestDeviceRemoved(t *testing.T) {
 	r := connected(t, options{})
 	require.True(t, r.fabric.RemoveDevice("soft0"))
 	assert.Equal(t, Lost, r.event(r.a.conn))
 }
 
-// TestLinkIsCut: an operation in progress completes with an error after its retries, and so do later ones.
-// Disconnecting causes an event, too.
+// TestLinkIsCut checks that an operation in progress completes with an error after its retries, as do later ones, and
+// that disconnecting causes an event.
 func TestLinkIsCut(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -208,7 +209,7 @@ func TestLinkIsCut(t *testing.T) {
 	})
 }
 
-// TestLostMessages: lost messages delay operations, but none fails.
+// TestLostMessages checks that lost messages delay operations without failing them.
 func TestLostMessages(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -229,7 +230,7 @@ func TestLostMessages(t *testing.T) {
 	})
 }
 
-// TestWaitsEnd: waits that a context ends return librpma's codes.
+// TestWaitsEnd checks that waits that a context ends return librpma's codes.
 func TestWaitsEnd(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{SharedChannel: true}})
 	ended, cancel := context.WithCancel(t.Context())
@@ -254,7 +255,7 @@ func TestWaitsEnd(t *testing.T) {
 	assert.Equal(t, ErrNotSharedChannel, CodeOf(err))
 }
 
-// TestSharedChannel: one wait serves both queues.
+// TestSharedChannel checks that one wait serves both queues.
 func TestSharedChannel(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{SharedChannel: true, RecvCQSize: 10}})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)

@@ -114,7 +114,7 @@ func (f *File) Bytes() []byte {
 	return f.bytes
 }
 
-// Persistent reports whether flushed data survives a loss of power.
+// Persistent reports whether flushed data survives a power failure.
 func (f *File) Persistent() bool { return f != nil && f.persistent }
 
 // Config returns the configuration that peers need to flush the memory: direct writes are persistent if the memory is.
@@ -187,8 +187,8 @@ func (p *Peer) RegFile(f *File, usage Usage) (*MR, error) {
 	return m, nil
 }
 
-// leave removes a closed region. f may be nil.
-func (f *File) leave(m *MR) {
+// removeRegion removes a closed region. f may be nil.
+func (f *File) removeRegion(m *MR) {
 	if f == nil {
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestFile: the file has the data that a peer has written.
+// TestFile checks that the file contains the data that a peer has written.
 func TestFile(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		name := filepath.Join(t.TempDir(), "memory")
@@ -58,7 +58,7 @@ func TestFile(t *testing.T) {
 	})
 }
 
-// TestMapFile maps an open file without a name, and allocates its blocks.
+// TestMapFile maps an open file without a name and checks that its blocks are allocated.
 func TestMapFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "memory")
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -87,7 +87,7 @@ func TestMapFile(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestTruncatedFile: a peer's access to a truncated part of a file fails, and ends no program.
+// TestTruncatedFile checks that a peer's access to a truncated part of a file fails without ending a program.
 func TestTruncatedFile(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		name := filepath.Join(t.TempDir(), "memory")
@@ -107,7 +107,7 @@ func TestTruncatedFile(t *testing.T) {
 	})
 }
 
-// TestOrdinaryFile: ordinary files do not support flushes for persistence.
+// TestOrdinaryFile checks that ordinary files do not support flushes for persistence.
 func TestOrdinaryFile(t *testing.T) {
 	r := newRig(t, options{})
 	name := filepath.Join(t.TempDir(), "memory")
@@ -133,7 +133,7 @@ func TestOrdinaryFile(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// TestNoFile: files that cannot be mapped are rejected.
+// TestNoFile checks that files that cannot be mapped are rejected.
 func TestNoFile(t *testing.T) {
 	dir := t.TempDir()
 	_, err := OpenFile(filepath.Join(dir, "missing"), FileOptions{})

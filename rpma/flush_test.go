@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestPersistent: a flush for persistence needs the region's usage and the peer's configuration.
+// TestPersistent checks that a flush for persistence needs the region's usage and the peer's configuration.
 func TestPersistent(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		both := remote(t, r.b.memory(64, WriteDst|FlushVisibility|FlushPersistent))
@@ -24,16 +24,16 @@ func TestPersistent(t *testing.T) {
 		c := r.a.conn
 		assert.Equal(t, FlushVisibility|FlushPersistent, both.FlushTypes())
 		assert.Equal(t, FlushVisibility, visible.FlushTypes())
-		refused := func(to *RemoteMR, kind FlushType, why string) {
+		rejected := func(to *RemoteMR, kind FlushType, why string) {
 			t.Helper()
 			err := c.Flush(to, 0, 64, kind, Always, 0)
 			assert.ErrorIs(t, err, ErrNotSupported)
 			assert.ErrorIs(t, err, rdma.ErrNotSupported)
 			assert.ErrorContains(t, err, why)
 		}
-		refused(both, Persistent, "ApplyRemotePeerConfig")
+		rejected(both, Persistent, "ApplyRemotePeerConfig")
 		c.ApplyRemotePeerConfig(PeerConfig{})
-		refused(both, Persistent, "ApplyRemotePeerConfig")
+		rejected(both, Persistent, "ApplyRemotePeerConfig")
 		config, err := ParsePeerConfig([]byte{1})
 		require.NoError(t, err)
 		c.ApplyRemotePeerConfig(config)
@@ -41,12 +41,12 @@ func TestPersistent(t *testing.T) {
 		r.a.done(1)
 		require.NoError(t, c.Flush(both, 0, 64, Visibility, Always, 2))
 		r.a.done(2)
-		refused(visible, Persistent, "does not support flush")
-		refused(neither, Visibility, "does not support flush")
+		rejected(visible, Persistent, "does not support flush")
+		rejected(neither, Visibility, "does not support flush")
 	})
 }
 
-// TestFlushOfEitherType: memory that is registered for one type of flush supports that type.
+// TestFlushOfEitherType checks that memory that is registered for one type of flush supports that type.
 func TestFlushOfEitherType(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		r.a.conn.ApplyRemotePeerConfig(PeerConfig{DirectWriteToPmem: true})
@@ -58,7 +58,8 @@ func TestFlushOfEitherType(t *testing.T) {
 	})
 }
 
-// TestFlushEverywhere: a flush of any range succeeds, also where 8 bytes from its start would lie beyond the region.
+// TestFlushEverywhere checks that a flush of any range succeeds, even if 8 bytes from its start would extend beyond the
+// region.
 func TestFlushEverywhere(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		for _, size := range []int{1, 7, 8, 9, 100} {
@@ -71,17 +72,17 @@ func TestFlushEverywhere(t *testing.T) {
 	})
 }
 
-// TestFlushMismatch: a flush of a kind that the peer does not permit fails with an error whose hint works.
+// TestFlushMismatch checks that a flush of a kind that the peer does not permit fails with an error whose hint works.
 func TestFlushMismatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b   PeerOptions
 		advice string
-		mend   func(o *options) Usage
+		fix    func(o *options) Usage
 	}{
 		"native flush of memory for reads": {b: PeerOptions{ReadFlush: true}, advice: "PeerOptions.ReadFlush",
-			mend: func(o *options) Usage { o.a.ReadFlush = true; return 0 }},
+			fix: func(o *options) Usage { o.a.ReadFlush = true; return 0 }},
 		"read of memory for native flush": {a: PeerOptions{ReadFlush: true}, advice: "add ReadSrc",
-			mend: func(o *options) Usage { return ReadSrc }},
+			fix: func(o *options) Usage { return ReadSrc }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := options{a: c.a, b: c.b}
@@ -95,7 +96,7 @@ func TestFlushMismatch(t *testing.T) {
 			assert.ErrorContains(t, err, "flush of id 0x7")
 			assert.ErrorIs(t, err, &rdma.CompletionError{Status: ibv.WC_REM_ACCESS_ERR})
 
-			more := c.mend(&o)
+			more := c.fix(&o)
 			r = connected(t, o)
 			to = remote(t, r.b.memory(64, WriteDst|FlushVisibility|more))
 			require.NoError(t, r.a.conn.Flush(to, 0, 64, Visibility, Always, 7))
@@ -104,7 +105,7 @@ func TestFlushMismatch(t *testing.T) {
 	}
 }
 
-// TestOnlyLastFlushes: the ids of as many flushes as can be outstanding are kept.
+// TestOnlyLastFlushes checks that the IDs of as many flushes as can be outstanding are kept.
 func TestOnlyLastFlushes(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		to := remote(t, r.b.memory(64, FlushVisibility))
@@ -120,7 +121,7 @@ func TestOnlyLastFlushes(t *testing.T) {
 	})
 }
 
-// TestNotPersistentMemory: a device with native flush accepts only persistent memory for FlushPersistent.
+// TestNotPersistentMemory checks that a device with native flush accepts only persistent memory for FlushPersistent.
 func TestNotPersistentMemory(t *testing.T) {
 	r := newRig(t, options{soft: soft.Options{Devices: []soft.DeviceOptions{{}, {}}}, a: PeerOptions{ReadFlush: true}})
 	_, err := r.b.peer.RegMR(make([]byte, 8), FlushPersistent)
@@ -136,7 +137,7 @@ func TestNotPersistentMemory(t *testing.T) {
 	r.a.memory(8, FlushPersistent)
 }
 
-// TestAccess: a usage grants the access that it needs, and no more.
+// TestAccess checks that a usage grants the access that it needs, and no more.
 func TestAccess(t *testing.T) {
 	const local, remoteWrite, remoteRead = ibv.ACCESS_LOCAL_WRITE, ibv.ACCESS_REMOTE_WRITE, ibv.ACCESS_REMOTE_READ
 	native, reads, iWARP := Peer{nativeFlush: true}, Peer{}, Peer{iWARP: true}
@@ -156,8 +157,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestCapabilityBits compares the bits that verbs.h does not name with the kernel's header, whose package programs
-// should not have to compile for three numbers.
+// TestCapabilityBits compares the bits that verbs.h does not name with the kernel's header. Programs should not have to
+// compile the header's package for three numbers.
 func TestCapabilityBits(t *testing.T) {
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(capFlushGlobal))
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(capFlushPersistent))

@@ -28,7 +28,7 @@ func peerAt(t *testing.T, address string) *Peer {
 	return p
 }
 
-// TestHostileHost: a host that requests connections and never confirms them does not delay other hosts.
+// TestHostileHost checks that a host that requests connections and never confirms them does not delay other hosts.
 func TestHostileHost(t *testing.T) {
 	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
 	handshakeTimeout = time.Hour

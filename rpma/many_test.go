@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestBatch: operations of every kind are posted in their order, and can be posted again.
+// TestBatch checks that operations of every kind are posted in their order and can be posted again.
 func TestBatch(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -67,7 +67,7 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestBatchWithoutRoom: Post returns the number of operations that fit into the queue, and posts only those.
+// TestBatchWithoutRoom checks that Post posts only the operations that fit into the queue, and returns their number.
 func TestBatchWithoutRoom(t *testing.T) {
 	r := connected(t, options{})
 	to := remote(t, r.b.memory(64, everyUsage))
@@ -87,7 +87,7 @@ func TestBatchWithoutRoom(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestBatchNoAllocation: collecting and posting do not allocate.
+// TestBatchNoAllocation checks that collecting and posting do not allocate.
 func TestBatchNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
@@ -115,7 +115,7 @@ func TestBatchNoAllocation(t *testing.T) {
 	})
 }
 
-// TestAsync: goroutines wait for their own operations, whatever the order.
+// TestAsync checks that goroutines can wait for their own operations in any order.
 func TestAsync(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		const workers, rounds = 4, 50
@@ -168,7 +168,7 @@ func TestAsync(t *testing.T) {
 	})
 }
 
-// TestAsyncMessages: receives can be waited for, if they complete in the same queue.
+// TestAsyncMessages checks that receives can be waited for if they complete in the same queue.
 func TestAsyncMessages(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{RecvCQSize: 1}})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -197,7 +197,7 @@ func TestAsyncMessages(t *testing.T) {
 	}
 }
 
-// TestAsyncRejectedOperations: rejected operations do not use up room.
+// TestAsyncRejectedOperations checks that rejected operations do not occupy the queue.
 func TestAsyncRejectedOperations(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -215,8 +215,8 @@ func TestAsyncRejectedOperations(t *testing.T) {
 	require.NoError(t, a.Close())
 }
 
-// TestAsyncFails: a failed operation returns an explanation, later operations end, and closing the connection ends
-// waits.
+// TestAsyncFails checks that a failed operation returns an explanation, that later operations end, and that closing the
+// connection ends waits.
 func TestAsyncFails(t *testing.T) {
 	r := connected(t, options{b: PeerOptions{ReadFlush: true}})
 	here := r.a.memory(64, everyUsage)
@@ -271,7 +271,7 @@ func TestAsyncFails(t *testing.T) {
 	require.NoError(t, async.Close())
 }
 
-// TestAsyncNoAllocation: an operation and its wait do not allocate.
+// TestAsyncNoAllocation checks that an operation and its wait do not allocate.
 func TestAsyncNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")

@@ -93,7 +93,7 @@ func (m *MR) Close() error {
 		m.closing.Store(false)
 		return failed("MR.Close", err)
 	}
-	m.file.leave(m)
+	m.file.removeRegion(m)
 	return nil
 }
 
@@ -186,7 +186,7 @@ const maxMessage = 1 << 31
 // entry returns the scatter/gather entry of a part of the region.
 func (m *MR) entry(op string, offset, length uint64) (ibv.SGE, error) {
 	if !m.has(offset, length) {
-		return ibv.SGE{}, m.refuse(op, offset, length)
+		return ibv.SGE{}, m.outOfRange(op, offset, length)
 	}
 	return m.part(offset, length), nil
 }
@@ -204,7 +204,7 @@ func (m *MR) part(offset, length uint64) ibv.SGE {
 // inside reports whether length bytes at an offset lie in memory of size bytes.
 func inside(offset, length, size uint64) bool { return offset <= size && length <= size-offset }
 
-func (m *MR) refuse(op string, offset, length uint64) error {
+func (m *MR) outOfRange(op string, offset, length uint64) error {
 	if m.closing.Load() {
 		return closed(op + ": the region")
 	}
@@ -292,7 +292,7 @@ func (m *RemoteMR) FlushTypes() Usage {
 	return m.usage & (FlushVisibility | FlushPersistent)
 }
 
-// refuse returns the error for a part outside of the region.
-func (m *RemoteMR) refuse(op string, offset, length uint64) error {
+// outOfRange returns the error for a part outside of the region.
+func (m *RemoteMR) outOfRange(op string, offset, length uint64) error {
 	return invalid(op, "%d bytes at offset %d of the peer's region of %d", length, offset, m.length)
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestDescriptor: 21 bytes in little-endian order; invalid descriptors are rejected.
+// TestDescriptor checks that a descriptor has 21 bytes in little-endian order, and that invalid descriptors are
+// rejected.
 func TestDescriptor(t *testing.T) {
 	r := newRig(t, options{})
 	m := r.a.memory(0x1234, ReadSrc|FlushVisibility)
@@ -54,7 +55,7 @@ func TestDescriptor(t *testing.T) {
 	assert.NoError(t, err, "the last byte of the address space")
 }
 
-// FuzzDescriptors: no operation exceeds the range of a descriptor, whatever the peer sends.
+// FuzzDescriptors checks that no operation exceeds the range of a descriptor, whatever the peer sends.
 func FuzzDescriptors(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{1}, 21), uint64(3), uint64(4))
 	f.Fuzz(func(t *testing.T, d []byte, offset, length uint64) {
@@ -92,7 +93,7 @@ func TestPeerConfig(t *testing.T) {
 	}
 }
 
-// TestRegister registers memory of every kind; invalid registrations are rejected.
+// TestRegister registers memory of every kind and checks that invalid registrations are rejected.
 func TestRegister(t *testing.T) {
 	r := newRig(t, options{})
 	p := r.a.peer
@@ -137,7 +138,7 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-// TestAnyOrder: Close fails while another object needs this one, and succeeds afterwards.
+// TestAnyOrder checks that Close fails while another object needs this one, and succeeds afterwards.
 func TestAnyOrder(t *testing.T) {
 	r := newRig(t, options{})
 	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressB)
@@ -173,7 +174,7 @@ func TestAnyOrder(t *testing.T) {
 	require.NoError(t, device.Close())
 }
 
-// TestClosedConnection: every method fails, and none panics.
+// TestClosedConnection checks that every method of a closed connection fails and none panics.
 func TestClosedConnection(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -206,7 +207,7 @@ func TestClosedConnection(t *testing.T) {
 	})
 }
 
-// TestCloseDuringUse: closing while other goroutines use the connection ends their calls.
+// TestCloseDuringUse checks that closing a connection ends the calls of other goroutines.
 func TestCloseDuringUse(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -233,7 +234,7 @@ func TestCloseDuringUse(t *testing.T) {
 	})
 }
 
-// TestSRQ: connections share a receive queue, whose receives complete in the configured queue.
+// TestSRQ checks that connections can share a receive queue, whose receives complete in the configured queue.
 func TestSRQ(t *testing.T) {
 	for name, c := range map[string]struct {
 		config SRQConfig
@@ -295,7 +296,7 @@ func TestSRQ(t *testing.T) {
 	}
 }
 
-// TestConnConfig: defaults, and invalid configurations.
+// TestConnConfig checks defaults and invalid configurations.
 func TestConnConfig(t *testing.T) {
 	full, err := (*ConnConfig)(nil).complete("")
 	require.NoError(t, err)
@@ -317,7 +318,7 @@ func TestConnConfig(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestReceiveBeforeConnection: a receive that was posted to a request gets the first message.
+// TestReceiveBeforeConnection checks that a receive that was posted to a request gets the first message.
 func TestReceiveBeforeConnection(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(8, everyUsage), r.b.memory(8, everyUsage)
@@ -341,7 +342,7 @@ func TestReceiveBeforeConnection(t *testing.T) {
 	assert.Equal(t, "first", string(there.Bytes()[:5]))
 }
 
-// TestFindDevice finds devices by their own and by remote addresses; invalid addresses are rejected.
+// TestFindDevice finds devices by their own and by remote addresses, and checks that invalid addresses are rejected.
 func TestFindDevice(t *testing.T) {
 	r := newRig(t, options{})
 	assert.Equal(t, "soft0", r.a.device.Name())
@@ -365,7 +366,7 @@ func TestFindDevice(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestOtherDevice: a peer connects only over its own device.
+// TestOtherDevice checks that a peer connects only over its own device.
 func TestOtherDevice(t *testing.T) {
 	r := newRig(t, options{})
 	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressA) // so connections choose their source
@@ -379,7 +380,7 @@ func TestOtherDevice(t *testing.T) {
 	require.NoError(t, device.Close())
 }
 
-// TestLogger: events are logged, with the number of their queue pair.
+// TestLogger checks that events are logged with the number of their queue pair.
 func TestLogger(t *testing.T) {
 	var text bytes.Buffer
 	SetLogger(slog.New(slog.NewTextHandler(&text, nil)))
@@ -388,7 +389,7 @@ func TestLogger(t *testing.T) {
 	assert.Contains(t, text.String(), "connection established")
 }
 
-// TestRemoteMRPrints: String omits the key.
+// TestRemoteMRPrints checks that String omits the key.
 func TestRemoteMRPrints(t *testing.T) {
 	m := &RemoteMR{address: 0x1000, length: 4096, rkey: 0xabcde, usage: WriteDst | FlushVisibility}
 	assert.Equal(t, "remote MR of 4096 bytes at 0x1000 (WriteDst|FlushVisibility)", fmt.Sprint(m))

@@ -20,10 +20,10 @@ import (
 func (c *Conn) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64, flags Flags, id uint64) error {
 	const op = "Conn.Read"
 	if !c.created() || !canTransfer(dst, dstOffset, src, srcOffset, length, flags) {
-		if err := c.refuse(op, dst, dstOffset, src, srcOffset, length, flags); err != nil {
+		if err := c.transferErr(op, dst, dstOffset, src, srcOffset, length, flags); err != nil {
 			return err
 		}
-		src = &nowhere
+		src = &noMemory
 	}
 	to(c.sends.begin(id, ibv.WR_RDMA_READ, flags), src, srcOffset)
 	return c.sends.post(op, dst, dstOffset, length)
@@ -36,10 +36,10 @@ func (c *Conn) Read(dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length 
 func (c *Conn) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags, id uint64) error {
 	const op = "Conn.Write"
 	if !c.created() || !canTransfer(src, srcOffset, dst, dstOffset, length, flags) {
-		if err := c.refuse(op, src, srcOffset, dst, dstOffset, length, flags); err != nil {
+		if err := c.transferErr(op, src, srcOffset, dst, dstOffset, length, flags); err != nil {
 			return err
 		}
-		dst = &nowhere
+		dst = &noMemory
 	}
 	to(c.sends.begin(id, ibv.WR_RDMA_WRITE, flags), dst, dstOffset)
 	return c.sends.post(op, src, srcOffset, length)
@@ -53,10 +53,10 @@ func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset,
 	imm uint32, id uint64) error {
 	const op = "Conn.WriteWithImm"
 	if !c.created() || !canTransfer(src, srcOffset, dst, dstOffset, length, flags) {
-		if err := c.refuse(op, src, srcOffset, dst, dstOffset, length, flags); err != nil {
+		if err := c.transferErr(op, src, srcOffset, dst, dstOffset, length, flags); err != nil {
 			return err
 		}
-		dst = &nowhere
+		dst = &noMemory
 	}
 	w := c.sends.begin(id, ibv.WR_RDMA_WRITE_WITH_IMM, flags)
 	to(w, dst, dstOffset)
@@ -71,7 +71,7 @@ func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset,
 func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags Flags, id uint64) error {
 	const op = "Conn.AtomicWrite"
 	if !c.created() || !canAtomicWrite(dst, dstOffset, flags) {
-		return c.refuseAtomicWrite(op, dst, dstOffset, flags)
+		return c.atomicWriteErr(op, dst, dstOffset, flags)
 	}
 	s := &c.sends
 	if s.atomic.program == nil {
@@ -95,7 +95,7 @@ func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags
 func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flags Flags, id uint64) error {
 	const op = "Conn.Flush"
 	if !c.created() || !c.canFlush(dst, dstOffset, length, to, flags) {
-		return c.refuseFlush(op, dst, dstOffset, length, to, flags)
+		return c.flushErr(op, dst, dstOffset, length, to, flags)
 	}
 	s := &c.sends
 	if s.flush.program == nil {
@@ -119,7 +119,7 @@ func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flag
 func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) error {
 	const op = "Conn.Send"
 	if !c.created() || !canSend(src, offset, length, flags) {
-		if err := c.refuseSend(op, src, offset, length, flags); err != nil {
+		if err := c.sendErr(op, src, offset, length, flags); err != nil {
 			return err
 		}
 	}
@@ -133,7 +133,7 @@ func (c *Conn) Send(src *MR, offset, length uint64, flags Flags, id uint64) erro
 func (c *Conn) SendWithImm(src *MR, offset, length uint64, flags Flags, imm uint32, id uint64) error {
 	const op = "Conn.SendWithImm"
 	if !c.created() || !canSend(src, offset, length, flags) {
-		if err := c.refuseSend(op, src, offset, length, flags); err != nil {
+		if err := c.sendErr(op, src, offset, length, flags); err != nil {
 			return err
 		}
 	}
@@ -176,8 +176,8 @@ func badFlags(op string, flags Flags) error {
 	return invalid(op, "invalid flags %#x; use OnError or Always", uint8(flags))
 }
 
-// nowhere is the remote memory of operations without memory.
-var nowhere RemoteMR
+// noMemory is the remote memory of operations without memory.
+var noMemory RemoteMR
 
 // canTransfer checks the arguments of a read or a write of memory.
 func canTransfer(local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, length uint64, flags Flags) bool {
@@ -185,8 +185,8 @@ func canTransfer(local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, 
 		inside(remoteOffset, length, remote.length)
 }
 
-// refuse returns the error for an invalid transfer, or nil for an empty one.
-func (c *Conn) refuse(op string, local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, length uint64,
+// transferErr returns the error for an invalid transfer, or nil for an empty one.
+func (c *Conn) transferErr(op string, local *MR, localOffset uint64, remote *RemoteMR, remoteOffset, length uint64,
 	flags Flags) error {
 	switch {
 	case !c.created():
@@ -198,9 +198,9 @@ func (c *Conn) refuse(op string, local *MR, localOffset uint64, remote *RemoteMR
 	case local == nil || remote == nil:
 		return noRegion(op)
 	case !local.has(localOffset, length):
-		return local.refuse(op, localOffset, length)
+		return local.outOfRange(op, localOffset, length)
 	}
-	return remote.refuse(op, remoteOffset, length)
+	return remote.outOfRange(op, remoteOffset, length)
 }
 
 // canSend checks the arguments of a message with data.
@@ -208,8 +208,8 @@ func canSend(src *MR, offset, length uint64, flags Flags) bool {
 	return flags-1 < Always && src != nil && src.has(offset, length)
 }
 
-// refuseSend returns the error for an invalid message, or nil for an empty one.
-func (c *Conn) refuseSend(op string, src *MR, offset, length uint64, flags Flags) error {
+// sendErr returns the error for an invalid message, or nil for an empty one.
+func (c *Conn) sendErr(op string, src *MR, offset, length uint64, flags Flags) error {
 	switch {
 	case !c.created():
 		return notCreated(op)
@@ -220,7 +220,7 @@ func (c *Conn) refuseSend(op string, src *MR, offset, length uint64, flags Flags
 	case src == nil:
 		return noRegion(op)
 	}
-	return src.refuse(op, offset, length)
+	return src.outOfRange(op, offset, length)
 }
 
 func canAtomicWrite(dst *RemoteMR, offset uint64, flags Flags) bool {
@@ -228,7 +228,7 @@ func canAtomicWrite(dst *RemoteMR, offset uint64, flags Flags) bool {
 		inside(offset, atomicWriteSize, dst.length)
 }
 
-func (c *Conn) refuseAtomicWrite(op string, dst *RemoteMR, offset uint64, flags Flags) error {
+func (c *Conn) atomicWriteErr(op string, dst *RemoteMR, offset uint64, flags Flags) error {
 	switch {
 	case !c.created():
 		return notCreated(op)
@@ -239,7 +239,7 @@ func (c *Conn) refuseAtomicWrite(op string, dst *RemoteMR, offset uint64, flags 
 	case offset%AtomicWriteAlignment != 0:
 		return invalid(op, "offset %d is not a multiple of %d", offset, AtomicWriteAlignment)
 	}
-	return dst.refuse(op, offset, atomicWriteSize)
+	return dst.outOfRange(op, offset, atomicWriteSize)
 }
 
 func (c *Conn) canFlush(dst *RemoteMR, offset, length uint64, to FlushType, flags Flags) bool {
@@ -247,7 +247,7 @@ func (c *Conn) canFlush(dst *RemoteMR, offset, length uint64, to FlushType, flag
 		(to != Persistent || c.pmem.Load()) && inside(offset, length, dst.length)
 }
 
-func (c *Conn) refuseFlush(op string, dst *RemoteMR, offset, length uint64, to FlushType, flags Flags) error {
+func (c *Conn) flushErr(op string, dst *RemoteMR, offset, length uint64, to FlushType, flags Flags) error {
 	switch {
 	case !c.created():
 		return notCreated(op)
@@ -263,7 +263,7 @@ func (c *Conn) refuseFlush(op string, dst *RemoteMR, offset, length uint64, to F
 	case dst.usage&to.usage() == 0:
 		return unsupported(op, "peer's region does not support flush for %v, only %v", to, dst.usage)
 	}
-	return dst.refuse(op, offset, length)
+	return dst.outOfRange(op, offset, length)
 }
 
 // CompletionErr returns nil for a successful completion of the connection, and an error that explains a failed one. The
@@ -277,13 +277,13 @@ func (c *Conn) CompletionErr(wc *ibv.WC) error {
 	e := &Error{Op: "completion", Code: ErrProvider, Err: err}
 	if c.created() && (wc.Status == ibv.WC_REM_ACCESS_ERR || wc.Status == ibv.WC_REM_INV_REQ_ERR) &&
 		c.sends.wasFlush(wc.WRID) {
-		e.Reason = fmt.Sprintf("if this is the flush of id %#x: %s", wc.WRID, c.trap())
+		e.Reason = fmt.Sprintf("if this is the flush of id %#x: %s", wc.WRID, c.flushMismatch())
 	}
 	return e
 }
 
-// trap explains a rejected flush.
-func (c *Conn) trap() string {
+// flushMismatch explains a rejected flush.
+func (c *Conn) flushMismatch() string {
 	if c.peer.nativeFlush {
 		return "this side flushes natively, and the peer's region does not permit it, probably because the peer " +
 			"flushes with reads: its device lacks a kind of native flush, or its librpma is older than 1.3.0; " +

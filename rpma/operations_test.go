@@ -18,13 +18,13 @@ import (
 // everyUsage has all usages of memory that is not persistent.
 const everyUsage = ReadSrc | ReadDst | WriteSrc | WriteDst | FlushVisibility | SendSrc | RecvDst
 
-// ways are ways to flush and to write atomically.
-var ways = map[string]PeerOptions{"native": {}, "plain": {ReadFlush: true, PlainAtomicWrite: true},
+// flushWays are ways to flush and to write atomically.
+var flushWays = map[string]PeerOptions{"native": {}, "plain": {ReadFlush: true, PlainAtomicWrite: true},
 	"read flush": {ReadFlush: true}}
 
-// eachWay runs a test with each.
+// eachWay runs a test with each of them.
 func eachWay(t *testing.T, test func(t *testing.T, r *rig)) {
-	for name, way := range ways {
+	for name, way := range flushWays {
 		t.Run(name, func(t *testing.T) { test(t, connected(t, options{a: way, b: way})) })
 	}
 }
@@ -81,7 +81,7 @@ func TestOpcodes(t *testing.T) {
 	})
 }
 
-// TestMessages: a message arrives completely, with its immediate data.
+// TestMessages checks that a message arrives completely, with its immediate data.
 func TestMessages(t *testing.T) {
 	r := connected(t, options{connB: &ConnConfig{RecvCQSize: 10}})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -122,7 +122,7 @@ func TestMessages(t *testing.T) {
 	assert.Equal(t, uint32(0), wc.ByteLen)
 }
 
-// TestEmptyOperations: operations without data need no region.
+// TestEmptyOperations checks that operations without data need no region.
 func TestEmptyOperations(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -141,7 +141,7 @@ func TestEmptyOperations(t *testing.T) {
 	assert.Equal(t, make([]byte, 64), there.Bytes())
 }
 
-// TestFlags: with OnError there is a completion only for a failure.
+// TestFlags checks that with OnError, only a failure causes a completion.
 func TestFlags(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -169,7 +169,7 @@ func TestFlags(t *testing.T) {
 	})
 }
 
-// TestAtomicWriteFence: an atomic write waits for earlier flushes. It needs a fence unless both are native.
+// TestAtomicWriteFence checks that an atomic write waits for earlier flushes, with a fence unless both are native.
 func TestAtomicWriteFence(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		fenced := !(r.a.peer.NativeFlush() && r.a.peer.NativeAtomicWrite())
@@ -188,7 +188,7 @@ func TestAtomicWriteFence(t *testing.T) {
 	})
 }
 
-// TestAtomicWrite writes all 8 bytes, and only those.
+// TestAtomicWrite checks that an atomic write writes all 8 bytes and no others.
 func TestAtomicWrite(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		there := r.b.memory(24, everyUsage)
@@ -205,7 +205,7 @@ func TestAtomicWrite(t *testing.T) {
 	})
 }
 
-// TestArguments: invalid arguments are rejected before posting, with librpma's code.
+// TestArguments checks that invalid arguments are rejected before posting, with librpma's code.
 func TestArguments(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *rig) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -249,7 +249,7 @@ func TestArguments(t *testing.T) {
 	})
 }
 
-// TestFullQueue: a full queue rejects operations without losing any, and polling completions frees it.
+// TestFullQueue checks that a full queue rejects operations without losing any, and that polling completions frees it.
 func TestFullQueue(t *testing.T) {
 	r := connected(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -282,7 +282,7 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// TestClosedRegion: an operation with a closed region is rejected.
+// TestClosedRegion checks that an operation with a closed region is rejected.
 func TestClosedRegion(t *testing.T) {
 	r := connected(t, options{})
 	m, err := r.a.peer.RegMR(make([]byte, 8), SendSrc)
@@ -294,7 +294,7 @@ func TestClosedRegion(t *testing.T) {
 	assert.Equal(t, ErrInvalid, CodeOf(err))
 }
 
-// TestErrors compares codes and their texts.
+// TestErrors compares codes and their texts with librpma's.
 func TestErrors(t *testing.T) {
 	for code, number := range map[Code]int{ErrUnknown: -100000, ErrNotSupported: -100001, ErrProvider: -100002,
 		ErrNoMemory: -100003, ErrInvalid: -100004, ErrNoCompletion: -100005, ErrNoEvent: -100006, ErrAgain: -100007,

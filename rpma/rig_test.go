@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// end is one side of a test: a peer on a device, and perhaps a connection.
+// end is one side of a test: a peer on a device, with an optional connection.
 type end struct {
 	t      testing.TB
 	device *Device

@@ -18,7 +18,7 @@ const (
 	rawSize         = readFlushSize + atomicWriteSize
 )
 
-// sends posts to the send queue of a connection. It has one preallocated request of each shape.
+// sends posts to the send queue of a connection. It has one preallocated request of each type.
 type sends struct {
 	mu     lock.Lock
 	qp     *rdma.QP

@@ -50,7 +50,7 @@ func (r *rig) message(recv, send func(id uint64) error) func(id uint64) error {
 	}
 }
 
-// TestNoAllocation: no operation, batch, or future allocates.
+// TestNoAllocation checks that no operation, batch, or future allocates.
 func TestNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
@@ -74,7 +74,7 @@ func TestNoAllocation(t *testing.T) {
 // above the verbs of package rdma on the same queue pair (the median over short spans): 20 ns at most.
 func BenchmarkOperations(b *testing.B) {
 	const span = 256
-	for way, o := range ways {
+	for way, o := range flushWays {
 		for _, name := range operationNames {
 			b.Run(way+"/"+name, func(b *testing.B) {
 				r := connected(b, options{a: o, b: o}) // new locks, which no other goroutine has used

@@ -126,7 +126,7 @@ func (r *recvs) post(op string, to receiver, dst *MR, offset, length, id uint64)
 			return noRegion(op)
 		}
 	} else if !dst.has(offset, length) {
-		return dst.refuse(op, offset, length)
+		return dst.outOfRange(op, offset, length)
 	}
 	r.mu.Lock()
 	r.batch.Reset()

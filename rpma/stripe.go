@@ -95,10 +95,10 @@ func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
 	}
 	// all of it, before any of it is posted
 	if !inside(t.localOffset, t.length, t.local.Len()) {
-		return t.local.refuse(op, t.localOffset, t.length)
+		return t.local.outOfRange(op, t.localOffset, t.length)
 	}
 	if !inside(t.remoteOffset, t.length, t.remote.length) {
-		return t.remote.refuse(op, t.remoteOffset, t.length)
+		return t.remote.outOfRange(op, t.remoteOffset, t.length)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

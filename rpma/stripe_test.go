@@ -24,7 +24,7 @@ func striped(t testing.TB, r *rig, n int, o options) (conns []*Conn) {
 	return conns
 }
 
-// TestStripe: transfers of any size arrive completely, over one or several connections.
+// TestStripe checks that transfers of any size arrive completely, over one or several connections.
 func TestStripe(t *testing.T) {
 	const size = 1 << 16
 	for _, lanes := range []int{1, 3} {
@@ -58,8 +58,8 @@ func TestStripe(t *testing.T) {
 	}
 }
 
-// TestStripeFails: a lost connection or an ended context fails the transfer. No operation is left in progress, or the
-// next transfer waits for it.
+// TestStripeFails checks that a lost connection or an ended context fails the transfer, and that no operation stays in
+// progress unless the next transfer waits for it.
 func TestStripeFails(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(4096, everyUsage), r.b.memory(4096, everyUsage)
@@ -99,7 +99,8 @@ func TestStripeFails(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestStripeAfterFailure: errors of operations that a transfer left behind do not fail the next transfer.
+// TestStripeAfterFailure checks that errors of operations that a failed transfer has left in progress do not fail the
+// next transfer.
 func TestStripeAfterFailure(t *testing.T) {
 	r := newRig(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -115,7 +116,7 @@ func TestStripeAfterFailure(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// TestStripeNoAllocation: a transfer of many chunks does not allocate.
+// TestStripeNoAllocation checks that a transfer of many chunks does not allocate.
 func TestStripeNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")

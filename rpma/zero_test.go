@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestZeroObjects calls every method on nil and on zero values, with nil and with non-nil arguments. None panics, and
-// every method with an error result returns one.
+// TestZeroObjects calls every method on nil and on zero values, with nil and with non-nil arguments. It checks that
+// none panics and that every method with an error result returns an error.
 func TestZeroObjects(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -72,7 +72,7 @@ func TestZeroObjects(t *testing.T) {
 	assert.ErrorIs(t, r.a.conn.Write(new(RemoteMR), 0, new(MR), 0, 1, Always, 1), ErrInvalid)
 }
 
-// argument is something to call a method with: nil and zeros, or pointers to zero values.
+// argument returns an argument for a method: nil or zero, or a pointer to a zero value.
 func argument(kind reflect.Type, ended context.Context, full bool) reflect.Value {
 	switch {
 	case kind == reflect.TypeFor[context.Context]():

@@ -5,14 +5,15 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// This file has Go functions (ABI0) that leave Go, and thunks, which run on a C stack with a pointer to the arguments in DI,
-// like a C function.
+// This file contains Go functions (ABI0) that switch to C, and thunks, which run on a C stack with a pointer to the
+// arguments in DI, like a C function.
 //
 // A Go function moves SP with a plain register move: the assembler marks such a function, and tracebacks stop there. C
 // preserves BX, BP and R12 to R15, which hold the values that are needed after a call.
 //
-// Functions that call C and keep the P are not NOSPLIT: their prologue is where a loop around them can be preempted, whatever
-// the compiler inlines. They have no frame, so that they can end with a jump to a Go function with the same arguments.
+// Functions that call C and keep the P are not NOSPLIT: a loop that calls them can be preempted in their prologue,
+// whatever the compiler inlines. They have no frame, so that they can end with a jump to a Go function with the same
+// arguments.
 //
 // While C runs on another stack with g unchanged, g.throwsplit is 1, see the constants in fastcall.go.
 
@@ -105,7 +106,7 @@ TEXT thunk3<>(SB), NOSPLIT|NOFRAME, $0
 TEXT thunkFrame<>(SB), NOSPLIT|NOFRAME, $0
 	PUSHQ	BX
 	PUSHQ	R12
-	SUBQ	$24, SP	// three arguments on the stack, which are the alignment of a call as well
+	SUBQ	$24, SP	// three arguments on the stack; this also aligns the stack for a call
 	MOVQ	DI, BX
 	XORL	R12, R12
 	MOVQ	frame_errnoLocation(BX), AX

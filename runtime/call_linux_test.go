@@ -46,7 +46,7 @@ func TestEveryArgumentArrives(t *testing.T) {
 	assert.Panics(t, func() { function("weigh9").Exported().Value(make([]uintptr, maxArgs+1)...) })
 }
 
-// TestErrorsOfCodes: a library-specific error number is converted by the given function.
+// TestErrorsOfCodes checks that a library-specific error number is converted by the given function.
 func TestErrorsOfCodes(t *testing.T) {
 	give := function("give_int")
 	give = &runtime.Function{Library: give.Library, Name: give.Name}

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// TestCallDirect: weigh3(a, b, c) depends on every argument. Go memory that is passed to C is not on a goroutine's
-// stack, which may move.
+// TestCallDirect checks that every argument of weigh3(a, b, c) affects the result, and that Go memory that is passed to
+// C is not on a goroutine's stack, which may move.
 func TestCallDirect(t *testing.T) {
 	if runtime.Fast && !runtime.Direct() {
 		t.Skip("GOVERBS_FULL_TRACEBACK is set: direct calls are disabled")

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestDirect: the Go releases of the build tag have their records at the offsets that the assembly uses. At other
-// offsets, calls still work.
+// TestDirect checks that the Go releases of the build tag have their records at the offsets that the assembly uses, and
+// that calls still work with other offsets.
 func TestDirect(t *testing.T) {
 	assert.True(t, stacksAreKnown())
 	assert.True(t, throwsplitIsKnown())

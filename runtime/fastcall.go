@@ -65,7 +65,7 @@ const (
 	mG0      = 0  // m.g0, whose stack is the system stack
 	gSchedSP = 56 // g.sched.sp: on g0, the end of the stack that Go has used
 	// If g.throwsplit is set, Go does not touch the goroutine's stack. A signal that C raises then ends the process at
-	// once, with a message. Otherwise Go would run a panic on a foreign stack, which may have no room for it.
+	// once, with a message. Otherwise Go would run a panic on C's stack, which may have no space for it.
 	gThrowsplit = 183
 )
 

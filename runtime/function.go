@@ -82,19 +82,20 @@ func (c *Call) software(b Backend, args []uintptr) (uint64, Errno, error) {
 		result, errno := CallSlot(c.fn, &a)
 		return result, errno, nil
 	}
-	stands := b.Function(c.function.Library.Name, c.function.Name)
-	if stands == nil {
-		return 0, 0, &NotSupportedError{Function: c.function.Name, Missing: absent(b)}
+	replacement := b.Function(c.function.Library.Name, c.function.Name)
+	if replacement == nil {
+		return 0, 0, &NotSupportedError{Function: c.function.Name, Missing: missingReason(b)}
 	}
 	a := arguments.Get().(*[maxArgs]uint64) // a copy, so that the arguments of a call stay on the stack
 	c.registers(a[:len(args)], args)
-	result, errno := stands(a[:len(args)])
+	result, errno := replacement(a[:len(args)])
 	arguments.Put(a)
 	return result, errno, nil
 }
 
-// absent returns the reason for a function that a backend lacks. A backend other than a software device names itself.
-func absent(b Backend) string {
+// missingReason returns the reason for a function that a backend lacks. A backend other than a software device names
+// itself.
+func missingReason(b Backend) string {
 	if s, ok := b.(fmt.Stringer); ok {
 		return "not implemented for " + s.String()
 	}

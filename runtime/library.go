@@ -55,8 +55,8 @@ func (l *Library) SetPath(path string) error {
 // pathVariable returns the name of the environment variable with the library's path: GOVERBS_LIBIBVERBS.
 func (l *Library) pathVariable() string { return "GOVERBS_" + strings.ToUpper(l.Name) }
 
-// of returns the library's project in brackets.
-func (l *Library) of() string {
+// projectSuffix returns the library's project in parentheses.
+func (l *Library) projectSuffix() string {
 	if l.Project == "" {
 		return ""
 	}
@@ -89,7 +89,7 @@ func (l *Library) open() (uintptr, error) {
 	}
 	l.tried = true
 	if rights.More() {
-		forgetPaths()
+		unsetPaths()
 	}
 	if l.Needs != nil {
 		l.Needs.Open() // its own functions report why it cannot be opened
@@ -100,9 +100,9 @@ func (l *Library) open() (uintptr, error) {
 		switch {
 		case opensLibraries && rights.More():
 			missing += fmt.Sprintf("; install it%s; the program runs with more rights than its user, so %s "+
-				"is ignored", l.of(), l.pathVariable())
+				"is ignored", l.projectSuffix(), l.pathVariable())
 		case opensLibraries:
-			missing += fmt.Sprintf("; install it%s, or name its file in %s", l.of(), l.pathVariable())
+			missing += fmt.Sprintf("; install it%s, or name its file in %s", l.projectSuffix(), l.pathVariable())
 		}
 		l.err = &NotSupportedError{Missing: missing, Err: err}
 		return 0, l.err

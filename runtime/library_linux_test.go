@@ -82,7 +82,7 @@ func TestDefaultSymbolVersion(t *testing.T) {
 	assert.EqualValues(t, 2, int32(got))
 }
 
-// TestSymbolsOfOtherLibraries: a symbol is looked up only in its library.
+// TestSymbolsOfOtherLibraries checks that a symbol is looked up only in its library.
 func TestSymbolsOfOtherLibraries(t *testing.T) {
 	require.NoError(t, calls.Open())
 	require.NoError(t, versions.Open())

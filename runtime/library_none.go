@@ -17,4 +17,4 @@ func errnoLocation() uintptr { return 0 }
 // GNU reports whether the process uses the GNU C library. The generated layouts contain its types.
 func GNU() bool { return false }
 
-func forgetPaths() {}
+func unsetPaths() {}

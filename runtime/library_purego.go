@@ -33,17 +33,18 @@ var errnoLocation = sync.OnceValue(func() uintptr { return findSymbol(purego.RTL
 // GNU reports whether the process uses the GNU C library. The generated layouts contain its types.
 var GNU = sync.OnceValue(func() bool { return findSymbol(purego.RTLD_DEFAULT, "gnu_get_libc_version") != 0 })
 
-// pathsOfC are the environment variables by which rdma-core's libraries choose files to load, read or write. libibverbs
-// compares user IDs before it loads drivers, which misses set-gid and file capabilities; the others are not protected.
-var pathsOfC = []string{"RDMAV_DRIVERS", "IBV_DRIVERS", "SYSFS_PATH", "VERBS_LOG_FILE", "MLX5_DEBUG_FILE"}
+// pathVariables are the environment variables by which rdma-core's libraries choose files to load, read or write.
+// libibverbs compares user IDs before it loads drivers, which misses set-gid programs and file capabilities; the others
+// are not protected.
+var pathVariables = []string{"RDMAV_DRIVERS", "IBV_DRIVERS", "SYSFS_PATH", "VERBS_LOG_FILE", "MLX5_DEBUG_FILE"}
 
-// forgetPaths removes pathsOfC from the C library's environment, once.
-var forgetPaths = sync.OnceFunc(func() {
+// unsetPaths removes pathVariables from the C library's environment, once.
+var unsetPaths = sync.OnceFunc(func() {
 	unset := findSymbol(purego.RTLD_DEFAULT, "unsetenv")
 	if unset == 0 {
 		return
 	}
-	for _, name := range pathsOfC {
+	for _, name := range pathVariables {
 		c := append([]byte(name), 0)
 		purego.SyscallN(unset, uintptr(unsafe.Pointer(&c[0])))
 	}

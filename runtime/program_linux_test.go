@@ -105,7 +105,7 @@ func TestJumpsOfAProgram(t *testing.T) {
 	}
 }
 
-func TestWhatAProgramRefuses(t *testing.T) {
+func TestInvalidPrograms(t *testing.T) {
 	var p program.Program
 	jump := p.JumpIfResult()
 	assert.Equal(t, 1, p.Len())
@@ -136,19 +136,19 @@ func TestALongProgram(t *testing.T) {
 	}
 }
 
-// nothing is a backend with slots only.
-type nothing struct{}
+// noFunctions is a backend with slots only.
+type noFunctions struct{}
 
-func (nothing) Function(_, _ string) runtime.Func { return nil }
+func (noFunctions) Function(_, _ string) runtime.Func { return nil }
 
-// TestProgramsMatchModel: a random program has the same effect as its steps executed one by one.
+// TestProgramsMatchModel checks that a random program has the same effect as its steps executed one by one.
 func TestProgramsMatchModel(t *testing.T) {
 	const words = 16
 	memory := mapped(t, 4096)
 	at, real := memory.Address(), memory.Bytes()[:8*words]
 	_, err := runtime.NewSpace(nil)
 	assert.Error(t, err)
-	space, err := runtime.NewSpace(nothing{})
+	space, err := runtime.NewSpace(noFunctions{})
 	require.NoError(t, err)
 	mix := func(a, b, c, d, e, f uint64) uint64 {
 		return uint64(weigh(uintptr(a), uintptr(b), uintptr(c), uintptr(d), uintptr(e), uintptr(f)))

@@ -22,8 +22,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestMoreRightsThanTheUser runs this test program set-uid. A library that the user's environment names would run with
-// the rights of the program's owner.
+// TestMoreRightsThanTheUser runs this test program set-uid and checks that it does not open a library that the user's
+// environment names, which would run with the rights of the program's owner.
 func TestMoreRightsThanTheUser(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_RIGHTS") != "" {
 		openWithMoreRights(t)
@@ -68,10 +68,10 @@ func TestMoreRightsThanTheUser(t *testing.T) {
 	}
 }
 
-// openWithMoreRights runs in the program of the test.
+// openWithMoreRights runs in the set-uid program.
 func openWithMoreRights(t *testing.T) {
-	whose := os.Getenv("GOVERBS_TEST_RIGHTS")
-	more := whose == "its owner's"
+	owner := os.Getenv("GOVERBS_TEST_RIGHTS")
+	more := owner == "its owner's"
 	require.Equal(t, more, os.Getuid() != os.Geteuid())
 	l := &runtime.Library{Name: "somewhere", SOName: "libsomewhere.so.1"}
 	err := l.Open()
@@ -92,5 +92,5 @@ func openWithMoreRights(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, more, value == 0, "the value of %s for rdma-core", name)
 	}
-	t.Logf("opened with %s rights", whose)
+	t.Logf("opened with %s rights", owner)
 }

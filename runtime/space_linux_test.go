@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// toy is a backend with one object, which records the arguments of its calls.
+// toy is a backend with one object. It records the arguments of its calls.
 type toy struct {
 	space *runtime.Space
 	calls map[string][]uint64

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestStatic: without C, the error names the build tag and the alternative.
+// TestStatic checks that the error without C names the build tag and the alternative.
 func TestStatic(t *testing.T) {
 	assert.False(t, runtime.Fast)
 	l := &runtime.Library{Name: "libibverbs", SOName: "libibverbs.so.1", Project: "rdma-core"}

@@ -93,7 +93,7 @@ func TestBlockingCallDoesNotStopGo(t *testing.T) {
 	}
 }
 
-// TestAFaultInC: the process ends, reports the signal and its location, and runs no deferred function.
+// TestAFaultInC checks that the process ends, reports the signal and its location, and runs no deferred function.
 func TestAFaultInC(t *testing.T) {
 	if childOf != "" {
 		fault(t, childOf)

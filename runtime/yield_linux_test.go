@@ -31,8 +31,8 @@ func sleeps(t *testing.T) (all int) {
 	return all
 }
 
-// TestManyCallsInARow: Go's scheduler does not stay awake to retake the processor of a goroutine in each of its calls,
-// as it does after 10 ms without rescheduling. Apart from that, no other thread has work.
+// TestManyCallsInARow checks that Go's scheduler does not wake up to retake the processor of a goroutine in each of its
+// calls, as it does after 10 ms without rescheduling. No other thread of the test has work.
 func TestManyCallsInARow(t *testing.T) {
 	sleep := function("usleep") // in the C library, which the test library is linked with
 	var each float64

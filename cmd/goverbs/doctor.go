@@ -20,7 +20,7 @@ type doctorCommand struct {
 
 func (c doctorCommand) Run(o output) error {
 	if c.Peer != nil {
-		if err := c.ofPeer(*c.Peer, c.Timeout); err != nil {
+		if err := c.checkPeer(*c.Peer, c.Timeout); err != nil {
 			return err
 		}
 	}

@@ -30,15 +30,15 @@ func TestExamples(t *testing.T) {
 	require.NoError(t, os.Symlink(own, filepath.Join(dir, "goverbs")))
 	installed, err := filepath.Glob("/usr/lib/*/libibverbs.so.1")
 	require.NoError(t, err)
-	mine := func(command string) bool {
+	supported := func(command string) bool {
 		if strings.HasPrefix(command, "goverbs abi") && len(installed) == 0 {
 			t.Log("libibverbs.so.1 is not installed; make deps installs it")
 			return false
 		}
 		return !strings.HasPrefix(command, "goverbs run ") // conformance/dropin has the libraries
 	}
-	assert.Greater(t, console.Run(t, examplesPage, dir, *update, mine), 15)
-	assert.NotZero(t, console.Run(t, "../../README.md", dir, *update, mine))
+	assert.Greater(t, console.Run(t, examplesPage, dir, *update, supported), 15)
+	assert.NotZero(t, console.Run(t, "../../README.md", dir, *update, supported))
 }
 
 // TestEveryCommandHasAnExample checks that the page has an example of each subcommand.

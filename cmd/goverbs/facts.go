@@ -114,7 +114,7 @@ type abiCommand struct {
 
 func (c abiCommand) Run(o output) error {
 	if c.DWARF == "" && c.BTF == "" {
-		if err := mayStart("C compiler"); err != nil {
+		if err := checkPrivileges("C compiler"); err != nil {
 			return err
 		}
 	}

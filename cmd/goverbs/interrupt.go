@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// endings are the signals that interrupt goverbs.
-var endings = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
+// interruptSignals are the signals that interrupt goverbs.
+var interruptSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
 // interruption is the number of the signal that interrupted a subcommand, or 0.
 type interruption struct{ atomic.Int32 }
@@ -25,7 +25,7 @@ func (i *interruption) exitInterrupted() int { return 128 + int(i.Load()) }
 func (o output) untilInterrupted() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
-	for _, s := range endings {
+	for _, s := range interruptSignals {
 		if s != syscall.SIGHUP || !signal.Ignored(s) {
 			signal.Notify(signals, s)
 		}

@@ -25,8 +25,8 @@ type process struct {
 	ended         chan error
 }
 
-// begun starts goverbs and, if prefix is not empty, waits for a line on stderr with that prefix.
-func begun(t *testing.T, prefix, line string) *process {
+// startProcess starts goverbs and, if prefix is not empty, waits for a line on stderr with that prefix.
+func startProcess(t *testing.T, prefix, line string) *process {
 	own, err := os.Executable()
 	require.NoError(t, err)
 	program := filepath.Join(t.TempDir(), "goverbs")
@@ -53,8 +53,8 @@ func begun(t *testing.T, prefix, line string) *process {
 	return p
 }
 
-// within waits for the process to exit.
-func (p *process) within(t *testing.T, timeout time.Duration) {
+// waitExit waits for the process to exit.
+func (p *process) waitExit(t *testing.T, timeout time.Duration) {
 	t.Helper()
 	select {
 	case <-p.ended:
@@ -64,34 +64,34 @@ func (p *process) within(t *testing.T, timeout time.Duration) {
 	}
 }
 
-// interrupted is a command to interrupt, and its server.
+// interrupted is a command to interrupt and its server.
 type interrupted struct {
 	name, server, prefix, client string
 	output                       string // part of the client's output
 	code, serverCode             int
-	seldom                       bool
+	onlyInLongTests              bool
 }
 
-// after starts both and interrupts the client after a delay.
-func (i *interrupted) after(t *testing.T, wait time.Duration) *process {
+// interruptAfter starts both and interrupts the client after a delay.
+func (i *interrupted) interruptAfter(t *testing.T, wait time.Duration) *process {
 	var server *process
 	if i.server != "" {
-		server = begun(t, i.prefix, i.server)
+		server = startProcess(t, i.prefix, i.server)
 		if i.prefix == "" {
 			time.Sleep(wait)
 		}
 	}
-	client := begun(t, "", i.client)
+	client := startProcess(t, "", i.client)
 	time.Sleep(wait)
 	require.NoError(t, client.Process.Signal(os.Interrupt))
-	client.within(t, 10*time.Second)
+	client.waitExit(t, 10*time.Second)
 	if server == nil {
 		return client
 	}
 	if i.serverCode == 0 || len(client.out.String()) == 0 {
 		require.NoError(t, server.Process.Signal(os.Interrupt))
 	}
-	server.within(t, 10*time.Second) // a perf server detects that its peer is gone
+	server.waitExit(t, 10*time.Second) // a perf server detects that its peer is gone
 	if client.out.Len() > 0 {
 		assert.Equal(t, i.serverCode, server.ProcessState.ExitCode(), &server.problems)
 	}
@@ -126,11 +126,11 @@ func TestInterrupted(t *testing.T) {
 		{"record", "", "", "trace record -- sleep 1000", "", 130, 0, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if test.seldom && os.Getenv("GOVERBS_EVERYTHING") == "" {
+			if test.onlyInLongTests && os.Getenv("GOVERBS_EVERYTHING") == "" {
 				t.Skip("GOVERBS_EVERYTHING is not set; similar cases run")
 			}
 			for wait := 300 * time.Millisecond; ; wait *= 3 { // a busy machine takes longer until something is measured
-				client := test.after(t, wait)
+				client := test.interruptAfter(t, wait)
 				if code := client.ProcessState.ExitCode(); wait < 8*time.Second &&
 					(code != test.code || !strings.Contains(client.out.String(), test.output)) {
 					continue

@@ -30,16 +30,16 @@ type moveCommands struct {
 	Run  runCommand  `cmd:"" help:"Run a C or Python program on the software device."`
 }
 
-// onDevice makes rdma connections use the named device.
-func onDevice(name string) error {
+// useDevice makes rdma connections use the named device.
+func useDevice(name string) error {
 	if name == "" {
 		return nil
 	}
 	return os.Setenv("GOVERBS_DEVICE", name)
 }
 
-// onTerminal returns a function that replaces the current line of the terminal w, or nil if w is not a terminal.
-func onTerminal(w io.Writer) func(line string) {
+// statusLine returns a function that replaces the current line of the terminal w, or nil if w is not a terminal.
+func statusLine(w io.Writer) func(line string) {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return nil
@@ -54,7 +54,7 @@ func onTerminal(w io.Writer) func(line string) {
 
 // progress returns a function that shows a percentage on the terminal w, if it is one.
 func progress(w io.Writer) func(done, of uint64) {
-	show := onTerminal(w)
+	show := statusLine(w)
 	if show == nil {
 		return func(done, of uint64) {}
 	}
@@ -83,7 +83,7 @@ func (c cpCommand) Run(o output) error {
 	if (c.Peer == "") == (c.Listen == "") {
 		return errors.New("give a destination (goverbs cp FILE HOST) or --listen (goverbs cp --listen HOST FILE)")
 	}
-	if err := onDevice(c.Device); err != nil {
+	if err := useDevice(c.Device); err != nil {
 		return err
 	}
 	ctx, stop := o.untilInterrupted()
@@ -118,13 +118,13 @@ func (c echoCommand) Run(o output) error {
 	if (c.Peer == "") == (c.Listen == "") {
 		return errors.New("give a host (goverbs echo HOST) or --listen (goverbs echo --listen HOST)")
 	}
-	if err := onDevice(c.Device); err != nil {
+	if err := useDevice(c.Device); err != nil {
 		return err
 	}
 	ctx, stop := o.untilInterrupted()
 	defer stop()
 	if c.Listen != "" {
-		return o.serving(ctx, "echoing", func(ctx context.Context, at func(string)) error {
+		return o.runServer(ctx, "echoing", func(ctx context.Context, at func(string)) error {
 			return leave.Until(ctx, func(ctx context.Context) error {
 				return echo.Serve(ctx, echo.Address(c.Listen), max(c.Clients, 1), at)
 			})
@@ -133,7 +133,7 @@ func (c echoCommand) Run(o output) error {
 	return leave.Until(ctx, func(ctx context.Context) error {
 		if !o.json {
 			w := o.w
-			if onTerminal(w) != nil { // the peer must not control the terminal
+			if statusLine(w) != nil { // the peer must not control the terminal
 				clean := printable.Writer(w)
 				defer clean.Close()
 				w = clean
@@ -149,8 +149,8 @@ func (c echoCommand) Run(o output) error {
 	})
 }
 
-// serving runs a server and prints its address once it listens: to stderr, or with --json as the document.
-func (o output) serving(ctx context.Context, what string,
+// runServer runs a server and prints its address once it listens: to stderr, or with --json to stdout.
+func (o output) runServer(ctx context.Context, what string,
 	serve func(ctx context.Context, at func(address string)) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -167,7 +167,7 @@ func (o output) serving(ctx context.Context, what string,
 	return err
 }
 
-// listening is the document of a server with --json.
+// listening is the JSON output of a server.
 type listening struct {
 	Address string `json:"address"`
 }
@@ -196,7 +196,7 @@ func (c runCommand) Run(o output) error {
 	if err != nil {
 		return err
 	}
-	if err := onDevice(c.Device); err != nil {
+	if err := useDevice(c.Device); err != nil {
 		return err
 	}
 	if c.Capture != "" {

@@ -52,7 +52,7 @@ func (c perfCommand) Run(o output) error {
 		Peer: c.Peer, Port: c.Port, MTU: c.MTU, TxDepth: c.TxDepth, RxDepth: c.RxDepth, List: c.List, Inline: c.Inline,
 		Moderate: c.Moderate, Events: c.Events, Timeout: c.Timeout, Manager: c.Manager,
 		Silence: time.Duration(c.Silence) * time.Second,
-		TCP:     c.TCP, HDR: c.HDR, Progress: onTerminal(o.problems), Leave: leave.Manager,
+		TCP:     c.TCP, HDR: c.HDR, Progress: statusLine(o.problems), Leave: leave.Manager,
 	}
 	if options.Iterations == -1 {
 		if options.Iterations = 5000; c.Lat {

@@ -24,7 +24,7 @@ func TestTerminals(t *testing.T) {
 	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
 	require.NoError(t, err)
 	defer terminal.Close()
-	show := onTerminal(terminal)
+	show := statusLine(terminal)
 	require.NotNil(t, show)
 	show("64 bytes")
 	show("")
@@ -40,5 +40,5 @@ func TestTerminals(t *testing.T) {
 	require.NoError(t, err)
 	defer pipe.Close()
 	defer to.Close()
-	assert.Nil(t, onTerminal(to))
+	assert.Nil(t, statusLine(to))
 }

@@ -25,8 +25,8 @@ type pingDefaults struct {
 	CMPort   int    `name:"cm-port" default:"7174" help:"Port of the RDMA connection manager."`
 }
 
-// inRange checks the port numbers. Only a server may have port 0 for the connection manager, which disables it.
-func (d pingDefaults) inRange(leastCM int) error {
+// checkPorts checks the port numbers. Only a server may have port 0 for the connection manager, which disables it.
+func (d pingDefaults) checkPorts(leastCM int) error {
 	switch {
 	case d.Port < 1 || d.Port > 65535:
 		return fmt.Errorf("port %d is not in 1 to 65535; see -p", d.Port)
@@ -37,15 +37,15 @@ func (d pingDefaults) inRange(leastCM int) error {
 	return nil
 }
 
-// ofPeer checks the flags that concern the peer.
-func (d pingDefaults) ofPeer(peer string, timeout time.Duration) error {
+// checkPeer checks the flags that concern the peer.
+func (d pingDefaults) checkPeer(peer string, timeout time.Duration) error {
 	switch {
 	case peer == "":
 		return errors.New("peer name is empty; give a host name or an address")
 	case timeout <= 0:
 		return fmt.Errorf("timeout %v is not positive; see -t", timeout)
 	}
-	return d.inRange(1)
+	return d.checkPorts(1)
 }
 
 type pingCommand struct {
@@ -59,7 +59,7 @@ type pingCommand struct {
 }
 
 func (c pingCommand) Run(o output) error {
-	if err := c.ofPeer(c.Peer, c.Timeout); err != nil {
+	if err := c.checkPeer(c.Peer, c.Timeout); err != nil {
 		return err
 	}
 	if c.Count < 1 {
@@ -91,7 +91,7 @@ type serveCommand struct {
 }
 
 func (c serveCommand) Run(o output) error {
-	if err := c.inRange(0); err != nil {
+	if err := c.checkPorts(0); err != nil {
 		return err
 	}
 	ctx, stop := o.untilInterrupted()
@@ -102,7 +102,7 @@ func (c serveCommand) Run(o output) error {
 	if err := s.Listen(); err != nil {
 		return err
 	}
-	return o.serving(ctx, "listening", func(ctx context.Context, at func(string)) error {
+	return o.runServer(ctx, "listening", func(ctx context.Context, at func(string)) error {
 		at(net.JoinHostPort("", strconv.Itoa(c.Port)))
 		return s.Run(ctx)
 	})

@@ -87,7 +87,7 @@ func (c s3Command) Run(o output) (err error) {
 	return err
 }
 
-// s3Addresses is the document of the gateway with --json.
+// s3Addresses is the JSON output of the gateway.
 type s3Addresses struct {
 	Address string `json:"address"`
 	Metrics string `json:"metrics,omitempty"`

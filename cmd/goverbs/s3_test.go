@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestS3Options expects usage errors and errors that name the option. s3rdma/sdktest runs the gateway.
+// TestS3Options checks that invalid options are usage errors, or errors that name the option. Package s3rdma/sdktest
+// runs the gateway.
 func TestS3Options(t *testing.T) {
 	code, _, problems := goverbs("s3")
 	assert.Equal(t, exitUsage, code)

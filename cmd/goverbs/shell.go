@@ -89,7 +89,7 @@ func (completeCommand) Run(o output) error {
 	if line == "" {
 		return nil
 	}
-	words := completing(line, os.Getenv("COMP_POINT"))
+	words := completionWords(line, os.Getenv("COMP_POINT"))
 	for _, option := range command.Predict(words) {
 		if strings.HasPrefix(option, words.Last) {
 			fmt.Fprintln(o.w, option)
@@ -98,9 +98,9 @@ func (completeCommand) Run(o output) error {
 	return nil
 }
 
-// completing returns the words of a command line up to the cursor. Package complete does the same, but its code to
+// completionWords returns the words of a command line up to the cursor. Package complete does the same, but its code to
 // install completions adds 200 KB to the command.
-func completing(line, point string) (words complete.Args) {
+func completionWords(line, point string) (words complete.Args) {
 	if at, err := strconv.Atoi(point); err == nil && at >= 0 && at < len(line) {
 		line = line[:at]
 	}
@@ -128,7 +128,7 @@ type manCommand struct{}
 type manText struct{ *roff.Document }
 
 func (m manText) Heading(section uint, title, _ string, now time.Time) {
-	_, date := built()
+	_, date := buildVersion()
 	if day, err := time.Parse(time.DateOnly, date); err == nil {
 		now = day
 	}
@@ -168,15 +168,15 @@ func (manCommand) Run(o output) error {
 
 // version is what --version prints.
 func version() string {
-	v, date := built()
+	v, date := buildVersion()
 	if date != "" {
 		date = " of " + date
 	}
 	return fmt.Sprintf("goverbs %s%s, %s, %s/%s", v, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// built returns the version of the module, and the date of its commit if known.
-func built() (version, date string) {
+// buildVersion returns the version of the module, and the date of its commit if known.
+func buildVersion() (version, date string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "(unknown)", ""

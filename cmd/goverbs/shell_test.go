@@ -21,8 +21,8 @@ func goverbs(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), problems.String()
 }
 
-// offered returns the completions of a command line.
-func offered(t *testing.T, line string) []string {
+// completions returns the completions of a command line.
+func completions(t *testing.T, line string) []string {
 	t.Helper()
 	t.Setenv("COMP_LINE", line)
 	code, out, problems := goverbs("complete", "goverbs", "word", "--previous")
@@ -32,17 +32,17 @@ func offered(t *testing.T, line string) []string {
 
 func TestComplete(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
-	assert.Equal(t, []string{"devices"}, offered(t, "goverbs dev"))
-	assert.Contains(t, offered(t, "goverbs "), "perf")
-	assert.NotContains(t, offered(t, "goverbs "), "complete", "hidden from users")
-	assert.Equal(t, []string{"send"}, offered(t, "goverbs perf se"))
-	assert.Equal(t, []string{"--ib-dev"}, offered(t, "goverbs perf send --ib"))
-	assert.ElementsMatch(t, []string{"soft0", "soft1"}, offered(t, "goverbs perf send -d so"))
-	assert.ElementsMatch(t, []string{"soft0", "soft1"}, offered(t, "goverbs perf --ib-dev=so"))
-	assert.Equal(t, []string{"soft1"}, offered(t, "goverbs gids soft1"))
-	assert.Equal(t, []string{"--json"}, offered(t, "goverbs --js"))
-	assert.Empty(t, offered(t, "goverbs devices no"))
-	assert.Equal(t, []string{"zsh"}, offered(t, "goverbs completion z"))
+	assert.Equal(t, []string{"devices"}, completions(t, "goverbs dev"))
+	assert.Contains(t, completions(t, "goverbs "), "perf")
+	assert.NotContains(t, completions(t, "goverbs "), "complete", "hidden from users")
+	assert.Equal(t, []string{"send"}, completions(t, "goverbs perf se"))
+	assert.Equal(t, []string{"--ib-dev"}, completions(t, "goverbs perf send --ib"))
+	assert.ElementsMatch(t, []string{"soft0", "soft1"}, completions(t, "goverbs perf send -d so"))
+	assert.ElementsMatch(t, []string{"soft0", "soft1"}, completions(t, "goverbs perf --ib-dev=so"))
+	assert.Equal(t, []string{"soft1"}, completions(t, "goverbs gids soft1"))
+	assert.Equal(t, []string{"--json"}, completions(t, "goverbs --js"))
+	assert.Empty(t, completions(t, "goverbs devices no"))
+	assert.Equal(t, []string{"zsh"}, completions(t, "goverbs completion z"))
 }
 
 // shellTests make each shell complete a command line.

@@ -21,8 +21,9 @@ type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("program exited with code %d", int(e)) }
 
-// mayStart returns an error if goverbs has more privileges than its user: the program would inherit them.
-func mayStart(name string) error {
+// checkPrivileges returns an error if goverbs has more privileges than its user, because the program would inherit
+// them.
+func checkPrivileges(name string) error {
 	if rights.More() {
 		return fmt.Errorf("start: %q: goverbs has elevated privileges (set-uid or capabilities); run it without them",
 			name)
@@ -33,7 +34,7 @@ func mayStart(name string) error {
 // start runs a program and returns its exit status: its exit code, or 128 plus the signal that ended it. It forwards
 // SIGINT, SIGTERM and SIGHUP; a terminal already sends SIGINT to the program itself.
 func (o output) start(program *exec.Cmd, name string) error {
-	if err := mayStart(name); err != nil {
+	if err := checkPrivileges(name); err != nil {
 		return err
 	}
 	program.Stdin, program.Stdout, program.Stderr = o.in, o.w, o.problems
@@ -65,7 +66,7 @@ func (o output) start(program *exec.Cmd, name string) error {
 	case ended.ExitCode() >= 0:
 		return exitStatus(ended.ExitCode())
 	}
-	if number, signal := endedBy(ended.ProcessState); number > 0 {
+	if number, signal := terminationSignal(ended.ProcessState); number > 0 {
 		if signal != "" {
 			page.Log(o.problems, "%s: %s", name, signal)
 		}

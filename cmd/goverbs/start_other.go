@@ -6,5 +6,5 @@ package main
 
 import "os"
 
-// endedBy returns 0: this system has no signals.
-func endedBy(*os.ProcessState) (number int, name string) { return 0, "" }
+// terminationSignal returns 0: this system has no signals.
+func terminationSignal(*os.ProcessState) (number int, name string) { return 0, "" }

@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// endedBy returns the signal that ended a program, or 0. The name is empty for signals that need no message.
-func endedBy(p *os.ProcessState) (number int, name string) {
+// terminationSignal returns the signal that terminated a program, or 0. The name is empty for signals that need no
+// message.
+func terminationSignal(p *os.ProcessState) (number int, name string) {
 	status, ok := p.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() {
 		return 0, ""

@@ -60,7 +60,7 @@ func TestForwardedSignals(t *testing.T) {
 	}
 }
 
-// TestUnwritten checks that a failed write of the output is an error, also for --help and --version.
+// TestUnwritten checks that a failure to write the output is an error, also with --help and --version.
 func TestUnwritten(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {

@@ -53,19 +53,19 @@ func (c traceRecordCommand) Run(o output) error {
 	if program.ProcessState == nil { // it was never started
 		return err
 	}
-	recorded := c.recorded(started)
-	for _, name := range recorded {
+	traceFiles := c.traceFiles(started)
+	for _, name := range traceFiles {
 		page.Log(o.problems, "trace written to %s; see goverbs trace explain %s", name, name)
 	}
-	if recorded == nil {
+	if traceFiles == nil {
 		page.Log(o.problems, "no trace written to %s: %s does not use goverbs, or could not write the file",
 			c.Out, words[0])
 	}
 	return err
 }
 
-// recorded returns the files that the program and its children have written.
-func (c traceRecordCommand) recorded(started time.Time) (names []string) {
+// traceFiles returns the trace files that the program and its children have written.
+func (c traceRecordCommand) traceFiles(started time.Time) (names []string) {
 	plain := strings.NewReplacer("\\", "\\\\", "*", "\\*", "?", "\\?", "[", "\\[").Replace(c.Out)
 	all, _ := filepath.Glob(strings.ReplaceAll(plain, "%p", "*"))
 	for _, name := range all {
@@ -92,13 +92,13 @@ func (c traceShowCommand) Run(o output) error {
 	case c.Format == "jsonl":
 		return t.WriteLines(o.w)
 	}
-	return o.print(shown{t})
+	return o.print(traceText{t})
 }
 
-// shown prints a trace.
-type shown struct{ *trace.Trace }
+// traceText prints a trace.
+type traceText struct{ *trace.Trace }
 
-func (s shown) WriteText(w io.Writer) error { return s.Trace.WriteText(w) }
+func (s traceText) WriteText(w io.Writer) error { return s.Trace.WriteText(w) }
 
 type traceExplainCommand struct {
 	Files []string `arg:"" type:"existingfile" help:"Trace files of one program, or of both ends of a connection."`

@@ -84,7 +84,7 @@ func (c exporterCommand) export(ctx context.Context, host *resources.Host, o out
 	case c.Once:
 		return exporter.Write(o.w, registry)
 	}
-	return o.serving(ctx, "serving metrics", func(ctx context.Context, at func(string)) error {
+	return o.runServer(ctx, "serving metrics", func(ctx context.Context, at func(string)) error {
 		return exporter.Serve(ctx, c.Listen, registry, func(a net.Addr) { at(fmt.Sprintf("http://%v/metrics", a)) })
 	})
 }

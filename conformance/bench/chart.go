@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// colours maps the implementations to their colors in the chart.
-var colours = map[string]string{
+// colors maps the implementations to their colors in the chart.
+var colors = map[string]string{
 	implC: "#5f6b7a", implDefault: "#26a69a", implChecked: "#80cbc4", implCgo: "#e0913a",
 	implPurego: "#d4bc8b",
 }
@@ -67,7 +67,7 @@ func chart(w io.Writer, all results) error {
 			fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end" fill="%s">%s</text>`, x+left-8, row+bar-3, ink,
 				impl.name)
 			fmt.Fprintf(&b, `<rect x="%d" y="%d" width="%.1f" height="%d" rx="2" fill="%s"/>`, x+left, row, long, bar,
-				colours[impl.name])
+				colors[impl.name])
 			fmt.Fprintf(&b, `<text x="%.1f" y="%d" fill="%s" xml:space="preserve">%s</text>`+"\n",
 				float64(x+left)+long+6, row+bar-3, faint, label)
 		}

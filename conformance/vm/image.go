@@ -208,19 +208,19 @@ func (k Kernel) make(ctx context.Context, work string, log Logf) error {
 func (a *archive) currentNames(ctx context.Context, packages []string) ([]string, error) {
 	var all []string
 	for _, name := range packages {
-		for _, currentNames := range []string{name, name + "t64", ""} {
-			if currentNames == "" && optionalPackages[name] {
+		for _, candidate := range []string{name, name + "t64", ""} {
+			if candidate == "" && optionalPackages[name] {
 				break
 			}
-			if currentNames == "" {
+			if candidate == "" {
 				return nil, fmt.Errorf("the archive has no package %s", name)
 			}
-			version, err := a.Version(ctx, currentNames)
+			version, err := a.Version(ctx, candidate)
 			if err != nil {
 				return nil, err
 			}
 			if version != "" {
-				all = append(all, currentNames)
+				all = append(all, candidate)
 				break
 			}
 		}

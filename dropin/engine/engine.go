@@ -41,7 +41,7 @@ func init() {
 		defer reserveLow()()
 		f, err := open()
 		if err == nil {
-			err = callable(f)
+			err = makeCallable(f)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "goverbs: no software device:", err)
@@ -50,8 +50,8 @@ func init() {
 	})
 }
 
-// callable lets C call the functions whose addresses are in the fabric's objects.
-func callable(f *soft.Fabric) error {
+// makeCallable lets C call the functions whose addresses are in the fabric's objects.
+func makeCallable(f *soft.Fabric) error {
 	var n int32
 	list, errno := f.Function("libibverbs", "ibv_get_device_list")([]uint64{uint64(uintptr(unsafe.Pointer(&n)))})
 	if list == 0 {
@@ -104,7 +104,7 @@ func functionOf(f *soft.Fabric, library, name string) (runtime.Func, C.int) {
 	function := f.Function(library, name)
 	switch {
 	case name == "rdma_getaddrinfo":
-		return resolving(function), 0
+		return withResolver(function), 0
 	case function != nil || library != "librdmacm":
 		return function, 0
 	case rsocket.Waits(name):

@@ -18,7 +18,7 @@
 #include "../../generated/dropin/slots.h"
 
 #define ROCE_PORT 4791
-#define MOST_FILES (1 << 20) // Linux's default for fs.nr_open
+#define MAX_FILES (1 << 20) // Linux's default for fs.nr_open
 
 // Go does not run in a child of fork, so the child cannot use objects that it inherited.
 static volatile int inherited;
@@ -26,8 +26,8 @@ static volatile int inherited;
 // Slots whose functions return a pointer.
 static uint64_t pointers[sizeof pointer_slots / sizeof pointer_slots[0]];
 
-// leave_group closes a child's copies of the sockets by which processes share an address. They would keep the parent's
-// place after its end: UDP sockets with the port of RoCE v2, and Unix sockets with names of package udp.
+// leave_group closes a child's copies of the sockets by which processes share an address. They would occupy
+// the parent's address after its end: UDP sockets with the port of RoCE v2, and Unix sockets with names of package udp.
 static void leave_group(int fd)
 {
 	static const char prefix[] = "\0goverbs-udp/";
@@ -55,10 +55,10 @@ void goverbs_forked(void)
 
 	inherited = 1;
 	if (!all) { // /proc is not mounted, or too many files are open
-		struct rlimit files = {MOST_FILES, MOST_FILES};
+		struct rlimit files = {MAX_FILES, MAX_FILES};
 
 		getrlimit(RLIMIT_NOFILE, &files);
-		for (rlim_t fd = 0; fd < files.rlim_max && fd < MOST_FILES; fd++)
+		for (rlim_t fd = 0; fd < files.rlim_max && fd < MAX_FILES; fd++)
 			leave_group(fd);
 		return;
 	}
@@ -74,7 +74,7 @@ void goverbs_note_slots(uintptr_t context)
 		pointers[i] = *(uint64_t *)(context - CONTEXT_AT + pointer_slots[i]);
 }
 
-static uint64_t refuse_inherited(uintptr_t fn)
+static uint64_t reject_inherited(uintptr_t fn)
 {
 	static atomic_flag reported = ATOMIC_FLAG_INIT;
 
@@ -94,7 +94,7 @@ __attribute__((visibility("hidden"))) uint64_t goverbs_entered(uintptr_t fn, uin
 	struct goverbs_slot_return answer;
 
 	if (inherited)
-		return refuse_inherited(fn);
+		return reject_inherited(fn);
 	answer = goverbs_slot(fn, args);
 	if (answer.r1)
 		errno = answer.r1;

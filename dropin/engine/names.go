@@ -23,31 +23,31 @@ const (
 	noService = -8
 )
 
-// resolving makes rdma_getaddrinfo ask the host's resolver, as librdmacm does, for node and service names that the
+// withResolver makes rdma_getaddrinfo query the host's resolver, as librdmacm does, for node and service names that the
 // software device cannot resolve. The software device resolves addresses, numbers, localhost and device names.
-func resolving(getAddrInfo goverbs.Func) goverbs.Func {
+func withResolver(getAddrInfo goverbs.Func) goverbs.Func {
 	return func(args []uint64) (uint64, goverbs.Errno) {
 		r, errno := getAddrInfo(args)
 		node, service, hints := ibv.Ptr[byte](args[0]), ibv.Ptr[byte](args[1]), ibv.Ptr[rdmacm.AddrInfo](args[2])
-		var wants rdmacm.AddrInfo
+		var hint rdmacm.AddrInfo
 		if hints != 0 {
-			wants = *hints.Deref()
+			hint = *hints.Deref()
 		}
-		asked := [4]uint64(args)
+		query := [4]uint64(args)
 		var names [2][]byte // C uses them during the call
 		if int32(r) == noService && service != 0 {
-			if names[1] = port(text(service), wants.AiPortSpace); names[1] == nil {
+			if names[1] = port(text(service), hint.AiPortSpace); names[1] == nil {
 				return r, errno
 			}
-			asked[1] = uint64(uintptr(unsafe.Pointer(&names[1][0])))
-			r, errno = getAddrInfo(asked[:])
+			query[1] = uint64(uintptr(unsafe.Pointer(&names[1][0])))
+			r, errno = getAddrInfo(query[:])
 		}
-		if int32(r) == noName && node != 0 && wants.AiFlags&rdmacm.RAI_NUMERICHOST == 0 {
-			if names[0] = address(text(node), wants.AiFamily); names[0] == nil {
+		if int32(r) == noName && node != 0 && hint.AiFlags&rdmacm.RAI_NUMERICHOST == 0 {
+			if names[0] = address(text(node), hint.AiFamily); names[0] == nil {
 				return r, errno
 			}
-			asked[0] = uint64(uintptr(unsafe.Pointer(&names[0][0])))
-			r, errno = getAddrInfo(asked[:])
+			query[0] = uint64(uintptr(unsafe.Pointer(&names[0][0])))
+			r, errno = getAddrInfo(query[:])
 		}
 		runtime.KeepAlive(&names)
 		return r, errno

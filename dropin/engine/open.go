@@ -39,7 +39,7 @@ func open() (*soft.Fabric, error) {
 // searchLimit limits the search for a free address: each address that another user has can take a second.
 const searchLimit = 10 * time.Second
 
-// firstFree opens the first address that no other user has, or else soft0 without a wire.
+// firstFree opens the first address that no other user has, or soft0 without a wire if there is none.
 func firstFree(wired func(netip.Addr) (*soft.Fabric, error), limit time.Duration) (*soft.Fabric, error) {
 	const last = 127<<24 | 250
 	end := time.Now().Add(limit)
@@ -56,25 +56,25 @@ func firstFree(wired func(netip.Addr) (*soft.Fabric, error), limit time.Duration
 	}
 }
 
-// lowest is the lowest descriptor that the device uses. Some programs need low ones themselves: netcat expects its
+// minFD is the lowest descriptor that the device uses. Some programs need low ones themselves: netcat expects its
 // connection among the first 16.
-const lowest = 32
+const minFD = 32
 
-// most is an upper bound of the descriptors that the device opens at first. dropin/library/call.c has checked that they
-// are available.
-const most = 16
+// maxFDs is an upper bound of the descriptors that the device opens at first. dropin/library/call.c has checked that
+// they are available.
+const maxFDs = 16
 
 // reserveLow keeps the low descriptors free for the program, if there are enough others: files opened before end is
 // called get higher ones.
 func reserveLow() (end func()) {
 	var low, others []int
-	for len(others) < most {
+	for len(others) < maxFDs {
 		fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 		switch {
 		case err != nil:
 			closeAll(append(low, others...))
 			return func() {}
-		case fd < lowest:
+		case fd < minFD:
 			low = append(low, fd)
 		default:
 			others = append(others, fd)

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestNextAddress: without GOVERBS_DEVICE, addresses in use are skipped. After other errors, or if the search takes too
-// long, soft0 has no wire.
+// TestNextAddress checks that without GOVERBS_DEVICE, addresses in use are skipped, and that soft0 has no wire after
+// other errors or if the search takes too long.
 func TestNextAddress(t *testing.T) {
 	var tried []string
 	opens := func(errs ...error) func(netip.Addr) (*soft.Fabric, error) {

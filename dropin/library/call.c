@@ -39,14 +39,15 @@ static int failed; // the error number of opening it, or 0; guarded by opening, 
 static int loaded; // this process or a parent has loaded the engine's file: the next engine is loaded from a copy
 static int watched; // whether fork calls the functions below
 
-// The state of a thread before it opened the engine or forked. Meanwhile, signals are blocked, because a handler that
-// calls the engine would wait for its own thread, and cancellation is off, because it would leave the lock locked.
+// The state of a thread before it opened the engine or forked. Until then, signals are blocked, because a handler that
+// calls the engine would wait for its own thread, and cancellation is disabled, because it would leave the mutex
+// locked.
 struct thread {
 	sigset_t blocked;
 	int cancelled;
 };
 
-static void quiet(struct thread *t)
+static void block_signals(struct thread *t)
 {
 	sigset_t all;
 
@@ -68,7 +69,7 @@ static void before_fork(void)
 {
 	struct thread now;
 
-	quiet(&now);
+	block_signals(&now);
 	pthread_mutex_lock(&opening);
 	forking = now;
 }
@@ -124,8 +125,8 @@ static int path(char *to, size_t size)
 	return !directory[0] || n < 0 || (size_t)n >= size ? -1 : 0;
 }
 
-// large reports whether a file of this size exceeds the limit of the process; writing it would cause SIGXFSZ.
-static int large(off_t size)
+// exceeds_limit reports whether a file of this size exceeds the limit of the process. Writing it would cause SIGXFSZ.
+static int exceeds_limit(off_t size)
 {
 	struct rlimit limit;
 
@@ -204,8 +205,8 @@ static int try_memory(void)
 	return ENOMEM;
 }
 
-// scarce returns 0, or the error number and a hint if the process lacks a resource that the engine needs.
-static int scarce(const char **hint)
+// check_resources returns 0, or an error number and a hint if the process lacks a resource that the engine needs.
+static int check_resources(const char **hint)
 {
 	int error;
 
@@ -213,7 +214,7 @@ static int scarce(const char **hint)
 	if ((error = try_descriptors()))
 		return error;
 	*hint = "raise the limit of a file's size (ulimit -f)";
-	if (large(CODE))
+	if (exceeds_limit(CODE))
 		return EFBIG;
 	*hint = "raise the limit of virtual memory or of data (ulimit -v, -d)";
 	if ((error = try_memory()))
@@ -231,7 +232,7 @@ static int copy(char *file, size_t size, int *descriptor)
 
 	if (length < 0 || (*descriptor = memfd_create("libgoverbs.so", MFD_CLOEXEC)) < 0)
 		error = errno;
-	else if (large(length))
+	else if (exceeds_limit(length))
 		error = EFBIG;
 	while (!error && at < length) {
 		ssize_t n = sendfile(*descriptor, from, &at, length - at);
@@ -317,7 +318,7 @@ static int load(struct engine *e, const char **why)
 	return handle && e->find && e->call && e->forked && watched ? 0 : ENODEV;
 }
 
-// open_engine returns the engine, or NULL and the number of an error. A resource that the process lacks may be
+// open_engine returns the engine, or NULL and an error number. A resource that the process lacks may be
 // available later.
 static struct engine *open_engine(int *error)
 {
@@ -326,7 +327,7 @@ static struct engine *open_engine(int *error)
 
 	if (e)
 		return e;
-	quiet(&thread); // the engine's threads inherit the signal mask, so the program's handlers do not run on them
+	block_signals(&thread); // the engine's threads inherit the mask, so the program's handlers do not run on them
 	pthread_mutex_lock(&opening);
 	e = atomic_load_explicit(&opened, memory_order_acquire);
 	*error = failed;
@@ -334,7 +335,7 @@ static struct engine *open_engine(int *error)
 		static atomic_flag reported = ATOMIC_FLAG_INIT;
 		const char *why;
 
-		*error = scarce(&why);
+		*error = check_resources(&why);
 		if (!*error) {
 			struct handlers handlers;
 
@@ -406,8 +407,8 @@ static uint32_t number_of(struct engine *e, struct goverbs_function *f)
 // Set in the numbers of functions that may wait and are therefore cancellation points.
 #define MAY_WAIT (1u << 30)
 
-// If the engine returns error ASLEEP, the thread waits: it polls, or reads from a file if there is nothing to poll. Then
-// it calls the engine's function awake with the error of the wait, or with CANCELLED.
+// If the engine returns error ASLEEP, the thread waits: it polls, or reads from a file if there is nothing to poll. It
+// then calls the engine's function awake with the error of the wait, or with CANCELLED.
 #define ASLEEP INT32_MAX
 #define CANCELLED UINT64_MAX
 
@@ -417,9 +418,9 @@ struct nap {
 	int32_t number, timeout, file;
 };
 
-// take sleeps for a nap, outside the engine: a signal handler may call the engine meanwhile, or leave by longjmp, and
+// sleep_outside sleeps outside the engine: a signal handler may call the engine meanwhile or exit by longjmp, and
 // pthread_cancel may end the thread.
-static int take(const struct nap *n)
+static int sleep_outside(const struct nap *n)
 {
 	struct timespec left = {n->timeout / 1000, n->timeout % 1000 * 1000000};
 	uint64_t token;
@@ -432,33 +433,33 @@ static int take(const struct nap *n)
 static struct goverbs_function awake = {"goverbs", "awake", FAILS_MINUS_ONE, 0};
 
 // A nap in progress.
-struct taken {
+struct sleeping {
 	struct engine *e;
 	uint64_t id;
 };
 
 static void cancelled(void *nap)
 {
-	struct taken *n = nap;
+	struct sleeping *n = nap;
 
 	n->e->call(number_of(n->e, &awake), (uint64_t[]){n->id, CANCELLED}, 2);
 }
 
-// wake takes a nap and continues the call. state is the thread's cancelability.
+// wake sleeps and then continues the call. state is the thread's cancelability.
 static struct answer wake(struct engine *e, const struct nap *nap, int state)
 {
 	const uint32_t generation = e->generation;
-	struct taken taken = {e, nap->id};
+	struct sleeping sleeping = {e, nap->id};
 	int error;
 
-	pthread_cleanup_push(cancelled, &taken);
+	pthread_cleanup_push(cancelled, &sleeping);
 	pthread_setcancelstate(state, NULL);
-	error = take(nap);
+	error = sleep_outside(nap);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 	pthread_cleanup_pop(0);
 	if (e->generation != generation) // a handler forked, and this is the child
 		return (struct answer){-1, ENODEV};
-	return e->call(number_of(e, &awake), (uint64_t[]){taken.id, error}, 2);
+	return e->call(number_of(e, &awake), (uint64_t[]){sleeping.id, error}, 2);
 }
 
 uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
@@ -491,9 +492,9 @@ uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
 	return a.result;
 }
 
-long goverbs_refuse(atomic_flag *told, const char *name)
+long goverbs_refuse(atomic_flag *reported, const char *name)
 {
-	if (!atomic_flag_test_and_set(told))
+	if (!atomic_flag_test_and_set(reported))
 		missing(name);
 	errno = EOPNOTSUPP;
 	return -1;

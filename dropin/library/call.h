@@ -32,14 +32,14 @@ struct goverbs_function {
 uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n);
 
 /* goverbs_refuse reports once that a function is missing, and returns -1 with errno EOPNOTSUPP. */
-long goverbs_refuse(atomic_flag *told, const char *name);
+long goverbs_refuse(atomic_flag *reported, const char *name);
 
 /* Defines a function that is not implemented. */
 #define REFUSED(function, name) \
 	long function(void) \
 	{ \
-		static atomic_flag told = ATOMIC_FLAG_INIT; \
-		return goverbs_refuse(&told, name); \
+		static atomic_flag reported = ATOMIC_FLAG_INIT; \
+		return goverbs_refuse(&reported, name); \
 	}
 
 /* Gives a symbol another version: "@V" for programs linked with old libraries, "@@V" for new ones. */

@@ -31,8 +31,8 @@ __attribute__((constructor)) static void find_files(void)
 		directory[0] = 0;
 }
 
-// moved returns the name of the file to use: the given name, or one that it writes to room.
-static const char *moved(const char *name, char room[PATH_MAX])
+// redirect returns the name of the file to use: the given name, or one that it writes to buffer.
+static const char *redirect(const char *name, char buffer[PATH_MAX])
 {
 	static const char *const places[] = {"/dev/infiniband", "/sys/class/infiniband"};
 
@@ -40,38 +40,38 @@ static const char *moved(const char *name, char room[PATH_MAX])
 		size_t n = strlen(places[i]);
 
 		if (strncmp(name, places[i], n) == 0 && (name[n] == '/' || name[n] == 0) &&
-		    snprintf(room, PATH_MAX, "%s%s", directory, name) < PATH_MAX)
-			return room;
+		    snprintf(buffer, PATH_MAX, "%s%s", directory, name) < PATH_MAX)
+			return buffer;
 	}
 	return name;
 }
 
 // Defines a function of the C library that takes a file name. Programs may call it before constructors have run.
-#define OF_FILE(result, function, parameters, ...) \
+#define WRAP(result, function, parameters, ...) \
 	result function parameters \
 	{ \
-		char room[PATH_MAX]; \
+		char buffer[PATH_MAX]; \
 		__typeof__(function) *next; \
 \
 		*(void **)&next = dlsym(RTLD_NEXT, #function); \
 		return next(__VA_ARGS__); \
 	}
-#define MOVED moved(name, room)
+#define REDIRECTED redirect(name, buffer)
 
-OF_FILE(int, stat, (const char *name, struct stat *to), MOVED, to)
-OF_FILE(int, stat64, (const char *name, struct stat64 *to), MOVED, to)
-OF_FILE(int, lstat, (const char *name, struct stat *to), MOVED, to)
-OF_FILE(int, lstat64, (const char *name, struct stat64 *to), MOVED, to)
-OF_FILE(int, access, (const char *name, int mode), MOVED, mode)
-OF_FILE(FILE *, fopen, (const char *name, const char *mode), MOVED, mode)
-OF_FILE(FILE *, fopen64, (const char *name, const char *mode), MOVED, mode)
-OF_FILE(DIR *, opendir, (const char *name), MOVED)
+WRAP(int, stat, (const char *name, struct stat *to), REDIRECTED, to)
+WRAP(int, stat64, (const char *name, struct stat64 *to), REDIRECTED, to)
+WRAP(int, lstat, (const char *name, struct stat *to), REDIRECTED, to)
+WRAP(int, lstat64, (const char *name, struct stat64 *to), REDIRECTED, to)
+WRAP(int, access, (const char *name, int mode), REDIRECTED, mode)
+WRAP(FILE *, fopen, (const char *name, const char *mode), REDIRECTED, mode)
+WRAP(FILE *, fopen64, (const char *name, const char *mode), REDIRECTED, mode)
+WRAP(DIR *, opendir, (const char *name), REDIRECTED)
 
 // open has the argument mode only if it may create a file.
-#define OF_OPENED(function) \
+#define WRAP_OPEN(function) \
 	int function(const char *name, int flags, ...) \
 	{ \
-		char room[PATH_MAX]; \
+		char buffer[PATH_MAX]; \
 		__typeof__(function) *next; \
 		mode_t mode = 0; \
 		va_list more; \
@@ -82,8 +82,8 @@ OF_FILE(DIR *, opendir, (const char *name), MOVED)
 			va_end(more); \
 		} \
 		*(void **)&next = dlsym(RTLD_NEXT, #function); \
-		return next(MOVED, flags, mode); \
+		return next(REDIRECTED, flags, mode); \
 	}
 
-OF_OPENED(open)
-OF_OPENED(open64)
+WRAP_OPEN(open)
+WRAP_OPEN(open64)

@@ -53,7 +53,7 @@ func main() {
 
 // run measures the operations, and prints them.
 func run(o *options) error {
-	other, err := read(o.baseline)
+	other, err := readSpeeds(o.baseline)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func measure(o *options, op *operation) (perSecond float64, err error) {
 			}
 			if round == 0 { // check the data while the clock is stopped
 				looked := time.Now()
-				if err := s.checked(); err != nil {
+				if err := s.checkData(); err != nil {
 					return 0, fmt.Errorf("round %d: %w", len(speeds)*rounds, err)
 				}
 				began = began.Add(time.Since(looked))
@@ -135,8 +135,8 @@ func measure(o *options, op *operation) (perSecond float64, err error) {
 	return speeds[len(speeds)/2], nil
 }
 
-// read returns the speeds of another run, by operation.
-func read(name string) (map[string]string, error) {
+// readSpeeds returns the speeds of another run, by operation.
+func readSpeeds(name string) (map[string]string, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -164,8 +164,8 @@ func write(name string, rows [][]string) error {
 	return errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close())
 }
 
-// polled waits for n completions and fails if one of them failed.
-func polled(cq *rdma.CQ, s *stage, n int) error {
+// poll waits for n completions and fails if one of them failed.
+func poll(cq *rdma.CQ, s *stage, n int) error {
 	var deadline time.Time
 	for n > 0 {
 		got, err := cq.Poll(s.wcs[:min(n, len(s.wcs))])

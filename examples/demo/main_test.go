@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestDemo: every operation works on the software device, and its data arrives.
+// TestDemo checks that every operation works on the software device and that its data arrives.
 func TestDemo(t *testing.T) {
 	o := &options{device: "soft0", peer: "soft1", time: time.Millisecond,
 		write: filepath.Join(t.TempDir(), "speeds.csv")}
@@ -36,7 +36,7 @@ func TestDemo(t *testing.T) {
 	require.Equal(t, f, again)
 }
 
-// TestWrongData: an operation that delivers wrong bytes is reported.
+// TestWrongData checks that an operation that delivers wrong bytes is reported.
 func TestWrongData(t *testing.T) {
 	for i := range operations {
 		op := operations[i]
@@ -45,7 +45,7 @@ func TestWrongData(t *testing.T) {
 		}
 		check, at := op.check, 7
 		if op.srq == ibv.SRQT_TM {
-			at = 40 // behind the headers
+			at = 40 // after the headers
 		}
 		broken := false
 		op.check = func(s *stage) error {

@@ -93,8 +93,8 @@ func (s *stage) expect() error {
 	return err
 }
 
-// matched checks that each message's data is in the buffer of its tag. The data starts behind the message's header.
-func matched(from int) func(s *stage) error {
+// checkMatched checks that each message's data is in the buffer of its tag. The data starts after the message's header.
+func checkMatched(from int) func(s *stage) error {
 	return func(s *stage) error {
 		for i := range batch {
 			got, want := s.b.bytes(i, s.op.bytes), s.a.bytes(i, from+s.op.bytes)[from:]

@@ -25,7 +25,7 @@ type peer struct {
 	mr         *rdma.MR
 }
 
-// stage holds two connected peers and everything that one operation needs.
+// stage holds two connected peers and everything that an operation needs.
 type stage struct {
 	op     *operation
 	a, b   peer
@@ -226,7 +226,7 @@ func (s *stage) round() error {
 		if _, err := s.b.qp.PostSend(s.binds); err != nil {
 			return err
 		}
-		if err := polled(s.b.send, s, 1); err != nil {
+		if err := poll(s.b.send, s, 1); err != nil {
 			return err
 		}
 	}
@@ -238,24 +238,25 @@ func (s *stage) round() error {
 		return err
 	}
 	if s.op.receives {
-		if err := polled(s.b.recv, s, s.op.requests()); err != nil {
+		if err := poll(s.b.recv, s, s.op.requests()); err != nil {
 			return err
 		}
 	}
 	if s.op.fetches {
-		if err := errors.Join(polled(s.b.recv, s, s.op.requests()), polled(s.a.recv, s, s.op.requests())); err != nil {
+		if err := errors.Join(poll(s.b.recv, s, s.op.requests()), poll(s.a.recv, s, s.op.requests())); err != nil {
 			return err
 		}
 	}
 	if s.window != nil {
 		s.window.SetRKey(s.window.NextRKey())
 	}
-	return polled(s.a.send, s, 1)
+	return poll(s.a.send, s, 1)
 }
 
-// checked checks the data, repeatedly: a write over an unreliable connection is not acknowledged, so its data may
-// arrive after its completion.
-func (s *stage) checked() error {
+// checkData checks the data, repeatedly: a write over an unreliable connection is not acknowledged, so its data may
+// arrive
+// after its completion.
+func (s *stage) checkData() error {
 	err := s.op.check(s)
 	for end := time.Now().Add(time.Second); err != nil && s.op.kind == ibv.QPT_UC && !s.op.receives &&
 		time.Now().Before(end); err = s.op.check(s) {
@@ -282,7 +283,7 @@ func (s *stage) receive() error {
 	return err
 }
 
-// bytes returns the part of a peer's memory that belongs to a request. In memory for datagrams it starts behind the
+// bytes returns the part of a peer's memory that belongs to a request. In memory for datagrams it starts after the
 // header.
 func (p *peer) bytes(i, n int) []byte { return p.mr.Bytes()[i*stride:][:n] }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestCalls runs in a guest of conformance/vm, make vm WHAT=grpc, and elsewhere on the software device. With each
-// protocol, it makes many concurrent calls and a streaming call over one connection.
+// TestCalls makes many concurrent calls and a streaming call over one connection, with each protocol. It runs in a
+// guest of conformance/vm (make vm WHAT=grpc), and elsewhere on the software device.
 func TestCalls(t *testing.T) {
 	own := os.Getenv("GOVERBS_ADDRESS")
 	config = stream.Config{}

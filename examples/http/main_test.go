@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestFiles: on the software device, a file arrives unchanged, and a missing file is an error.
+// TestFiles checks that a file arrives unchanged on the software device, and that a missing file is an error.
 func TestFiles(t *testing.T) {
 	fabric, err := soft.Default()
 	require.NoError(t, err)

@@ -36,7 +36,7 @@ func main() {
 // unreliable is the flag -uc.
 var unreliable bool
 
-// The wr_ids of the work requests; completions return them.
+// The IDs of the work requests, which completions return.
 const (
 	received = 1 << iota
 	sent
@@ -68,7 +68,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	p := &player{o: o, link: link, cq: qp.SendCQ(), qp: qp, wcs: make([]ibv.WC, 2)}
 	p.out, p.in = mr.Bytes()[:o.Size], mr.Bytes()[o.Size:]
 
-	// Work requests are written once and posted again and again.
+	// Work requests are written once and posted repeatedly.
 	size := uint32(o.Size)
 	if p.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
 		return err

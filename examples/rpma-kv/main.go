@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command rpma-kv keeps keys and values in the memory of another host, without using that host's processor. Stored
+// Command rpma-kv stores keys and values in the memory of another host, without using that host's processor. Stored
 // values survive the processes of both hosts, even if they are killed:
 //
 //	rpma-kv put KEY VALUE                     both sides in this process, on software devices

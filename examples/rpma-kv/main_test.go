@@ -64,8 +64,8 @@ func putForever(file, round string) error {
 	})
 }
 
-// TestKilled: every key has the last value that was reported before the process was killed, or the one that was being
-// put; and another process continues the store.
+// TestKilled checks that every key has the last value that was reported before the process was killed, or the one that
+// was being put, and that another process can continue to use the store.
 func TestKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "store")
 	for round := range 4 {
@@ -103,7 +103,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestStore: values of any size, missing keys, many keys, no room, and damage.
+// TestStore checks values of any size, missing keys, many keys, a full store, and damage.
 func TestStore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "store")
 	require.NoError(t, with(file, func(ctx context.Context, s *Store) error {

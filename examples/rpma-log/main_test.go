@@ -76,8 +76,8 @@ func read(t *testing.T, file string) (n int) {
 	return n
 }
 
-// TestKilled: records that a process has appended are in the log after the process was killed, and another process
-// continues the log.
+// TestKilled checks that records that a process has appended are in the log after the process was killed, and that
+// another process can continue the log.
 func TestKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	reported := -1
@@ -105,7 +105,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestNotALog: other data and damage are detected.
+// TestNotALog checks that other data and damage are detected.
 func TestNotALog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	open := func() error {
@@ -138,7 +138,7 @@ func TestNotALog(t *testing.T) {
 	require.NoError(t, open())
 }
 
-// TestFull: a full log returns an error.
+// TestFull checks that a full log returns an error.
 func TestFull(t *testing.T) {
 	c := command(filepath.Join(t.TempDir(), "log"))
 	c.Size = 4096

@@ -25,11 +25,11 @@ const (
 	requests = 50 // of each client
 	size     = 64 // bytes of a message
 	buffers  = 16 // of the server, for all clients; fewer than the requests that may arrive at once
-	patience = 30 * time.Second
+	timeout  = 30 * time.Second
 )
 
-// server has a queue pair for each client. The wr_id of a work request is the number of its buffer, with one more bit
-// for sends.
+// server has a queue pair for each client. The wr_id of a work request is the number of its buffer, with an additional
+// bit for sends.
 type server struct {
 	cq      *rdma.CQ
 	srq     *rdma.SRQ
@@ -121,7 +121,7 @@ func serve(name string, peer *meet.Peer) error {
 
 // serve answers a number of requests.
 func (s *server) serve(requests int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	wcs := make([]ibv.WC, 2*buffers)
 	for answered := 0; answered < requests; {
@@ -136,7 +136,7 @@ func (s *server) serve(requests int) error {
 			}
 			if wc.WRID&isSend == 0 {
 				err = s.reply(wc)
-			} else { // the answer was delivered: its buffer takes the next request of any client
+			} else { // the answer was delivered: its buffer can receive the next request of any client
 				answered++
 				err = s.post(wc.WRID &^ isSend)
 			}
@@ -248,7 +248,7 @@ func (c *client) close() {
 }
 
 func (c *client) run() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	c.answer.Recv(0).Add(c.mr.SGE(size, size))
 	for i := range requests {

@@ -23,7 +23,7 @@ import (
 
 func main() { pingpong.Main("ud-pingpong", 1024, end) }
 
-// The wr_ids of the work requests; completions return them.
+// The IDs of the work requests, which completions return.
 const (
 	received = 1 << iota
 	sent
@@ -110,7 +110,7 @@ type player struct {
 }
 
 func (p *player) play() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	wait := p.o.Wait(p.cq)
 	took := make([]time.Duration, 0, p.o.Iters)
@@ -219,6 +219,6 @@ func (p *player) forget() {
 }
 
 const (
-	port     = 1
-	patience = time.Minute
+	port    = 1
+	timeout = time.Minute
 )

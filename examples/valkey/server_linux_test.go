@@ -125,7 +125,7 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// subscription tests messages that the server sends unasked, and a command that it answers late.
+// subscription tests messages that the server sends without a request, and a command that it answers late.
 func subscription(t *testing.T, config *valkeyrdma.Config, at string) {
 	ctx := within(t, time.Minute)
 	listens, speaks := client(t, config, at), client(t, config, at)
@@ -193,7 +193,7 @@ func busyServer(t *testing.T, config *valkeyrdma.Config, at string) {
 	assert.True(t, want == string(got))
 }
 
-// TestServerKilled: when the server is killed, the client's calls fail.
+// TestServerKilled checks that the client's calls fail when the server is killed.
 func TestServerKilled(t *testing.T) {
 	own, config := address(t)
 	s := startServer(t, config, own)

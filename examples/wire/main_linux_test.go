@@ -31,7 +31,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestWireFails: addresses of other machines are errors.
+// TestWireFails checks that addresses of other machines are errors.
 func TestWireFails(t *testing.T) {
 	var out strings.Builder
 	assert.ErrorContains(t, run("192.0.2.1", peer, &out), "none of this machine's addresses")

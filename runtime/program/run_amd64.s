@@ -11,8 +11,8 @@ TEXT ·address(SB), NOSPLIT, $0-8
 	MOVQ	AX, ret+0(FP)
 	RET
 
-// thunk runs the steps of a program at DI, 64 bytes each, until stepEnd. It is called like a C function, on a C stack. AX is
-// the result of the last call.
+// thunk runs the steps of a program at DI, 64 bytes each, until stepEnd. It is called like a C function, on a C stack.
+// AX is the result of the last call.
 TEXT thunk<>(SB), NOSPLIT|NOFRAME, $0
 	PUSHQ	BX
 	PUSHQ	R12

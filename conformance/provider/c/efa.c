@@ -102,7 +102,7 @@ uint32_t efa_address_of(struct pd *pd)
 	return found;
 }
 
-bool efa_leads_here(struct qp *qp, uint32_t address, bool *here)
+bool efa_address_is_local(struct qp *qp, uint32_t address, bool *here)
 {
 	struct object *o = object_of(address);
 	if (!o || o->kind != AH || ((struct ah *)o)->pd != qp->pd)

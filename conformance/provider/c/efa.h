@@ -9,7 +9,7 @@
 enum { RECEIVE_SIZE = 16, UNKNOWN_ADDRESS = 0xffff, EFA_CQ_BELL = 1 }; // index of the doorbell in its page
 
 uint32_t efa_address_of(struct pd *); // number of an address handle for this device, or UNKNOWN_ADDRESS
-bool efa_leads_here(struct qp *, uint32_t address, bool *here);
+bool efa_address_is_local(struct qp *, uint32_t address, bool *here);
 
 bool efa_rung(void);
 bool efa_next_send(struct qp *, struct request *);

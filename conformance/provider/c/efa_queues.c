@@ -155,7 +155,7 @@ bool efa_next_send(struct qp *qp, struct request *r)
 	}
 	read_data(r, s, at, end - at);
 	bool here;
-	if (!efa_leads_here(qp, s->address, &here))
+	if (!efa_address_is_local(qp, s->address, &here))
 		r->operation = OP_UNKNOWN;
 	else
 		r->elsewhere = !here;

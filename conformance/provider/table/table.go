@@ -81,25 +81,25 @@ var providers = []Provider{
 
 // found holds the results for a provider over all releases.
 type found struct {
-	called, asked verbs    // asked: the verbs that entered the kernel
-	asking        []string // calls that entered the kernel
-	releases      []string
-	stack         int
+	called, entered verbs    // entered: the verbs that entered the kernel
+	enteredBy       []string // calls that entered the kernel
+	releases        []string
+	stack           int
 }
 
 // pure returns the verbs that never entered the kernel. If posting does, verbs that take the same locks may wait for
 // it.
 func (f *found) pure() verbs {
-	if f.asked&(postSend|postRecv) != 0 {
+	if f.entered&(postSend|postRecv) != 0 {
 		return 0
 	}
-	return f.called &^ f.asked
+	return f.called &^ f.entered
 }
 
 func (f *found) String() string {
 	but := ""
-	if len(f.asking) > 0 {
-		but = " but by " + strings.Join(f.asking, " and ")
+	if len(f.enteredBy) > 0 {
+		but = " but by " + strings.Join(f.enteredBy, " and ")
 	}
 	return fmt.Sprintf("; run (%s): no system call%s, at most %d bytes of stack",
 		strings.Join(f.releases, ", "), but, f.stack)
@@ -139,9 +139,9 @@ func readPosting(posting string) (map[string]*found, error) {
 			f.stack = max(f.stack, stack)
 		}
 		if commands != "0" {
-			f.asked |= named[verb]
-			if call, _, _ = strings.Cut(call, ":"); !slices.Contains(f.asking, call) {
-				f.asking = append(f.asking, call)
+			f.entered |= named[verb]
+			if call, _, _ = strings.Cut(call, ":"); !slices.Contains(f.enteredBy, call) {
+				f.enteredBy = append(f.enteredBy, call)
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func pure(f *rows.File, row *rows.Row, here *found) verbs {
 		if not&^here.pure() != 0 {
 			f.Fail(row.At, "%s is not pure, so it needs no exception", not&^here.pure())
 		}
-		here.asked |= not
+		here.entered |= not
 	}
 	return here.pure()
 }

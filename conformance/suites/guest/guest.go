@@ -91,12 +91,12 @@ func Run(ctx context.Context, kernel string, s *suites.Suite, only string, log f
 		if events.done {
 			return got, nil
 		}
-		if events.begun == "" || outcome.Kind == vm.Exited {
+		if events.running == "" || outcome.Kind == vm.Exited {
 			return got, fmt.Errorf("kernel %s: %s", kernel, outcome)
 		}
-		log("%s: %s: the guest ended: %s", s.Name, events.begun, outcome)
-		got = append(got, suites.Result{Case: events.begun, Ends: suites.Fail, Reason: string(outcome.Kind)})
-		without = append(without, events.had...)
+		log("%s: %s: the guest ended: %s", s.Name, events.running, outcome)
+		got = append(got, suites.Result{Case: events.running, Ends: suites.Fail, Reason: string(outcome.Kind)})
+		without = append(without, events.started...)
 	}
 }
 
@@ -104,12 +104,12 @@ func Run(ctx context.Context, kernel string, s *suites.Suite, only string, log f
 type events struct {
 	log func(format string, args ...any)
 
-	mu    sync.Mutex // guards the following fields
-	line  []byte
-	all   []suites.Result
-	begun string   // the running case, or ""
-	had   []string // cases that have begun
-	done  bool
+	mu      sync.Mutex // guards the following fields
+	line    []byte
+	all     []suites.Result
+	running string   // the running case, or ""
+	started []string // cases that have begun
+	done    bool
 }
 
 func (e *events) Write(b []byte) (int, error) {
@@ -140,14 +140,14 @@ func (e *events) read(line string) {
 		return
 	}
 	if event.Begins != "" {
-		e.begun = event.Begins
-		e.had = append(e.had, event.Begins)
+		e.running = event.Begins
+		e.started = append(e.started, event.Begins)
 	}
 	e.done = e.done || event.Done
 	if event.Result != nil {
 		e.all = append(e.all, *event.Result)
-		if event.Result.Case == e.begun {
-			e.begun = ""
+		if event.Result.Case == e.running {
+			e.running = ""
 		}
 	}
 }

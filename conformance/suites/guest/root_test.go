@@ -63,8 +63,8 @@ func TestEvents(t *testing.T) {
 	for _, b := range text.Bytes() {
 		_, _ = e.Write([]byte{b})
 	}
-	assert.Equal(t, "b", e.begun)
-	assert.Equal(t, []string{"a", "b"}, e.had)
+	assert.Equal(t, "b", e.running)
+	assert.Equal(t, []string{"a", "b"}, e.started)
 	assert.Equal(t, "a", e.all[0].Case)
 	assert.Equal(t, []string{"noise"}, logged)
 	assert.False(t, e.done)

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/rig"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librpma"
-	nouns "github.com/goverbs/goverbs/generated/rpma"
+	rpmatypes "github.com/goverbs/goverbs/generated/rpma"
 )
 
 // bound is one end of a connection of librpma, called through generated/librpma. It makes the calls of the script in
@@ -26,11 +26,11 @@ type bound struct {
 	t            *testing.T
 	rig          *rig.Rig
 	out          strings.Builder
-	peer         ibv.Ptr[nouns.Peer]
-	conn         ibv.Ptr[nouns.Conn]
-	cq           ibv.Ptr[nouns.CQ]
-	mr, msgsMR   ibv.Ptr[nouns.MRLocal]
-	remote       ibv.Ptr[nouns.MRRemote]
+	peer         ibv.Ptr[rpmatypes.Peer]
+	conn         ibv.Ptr[rpmatypes.Conn]
+	cq           ibv.Ptr[rpmatypes.CQ]
+	mr, msgsMR   ibv.Ptr[rpmatypes.MRLocal]
+	remote       ibv.Ptr[rpmatypes.MRRemote]
 	memory, msgs []byte
 	wc           *ibv.WC
 	kept         []ibv.WC
@@ -45,31 +45,31 @@ func (b *bound) print(format string, args ...any) { fmt.Fprintf(&b.out, format+"
 
 // result prints the code that C returned.
 func (b *bound) result(what string, err error) {
-	var code nouns.Error
+	var code rpmatypes.Error
 	errors.As(err, &code)
 	b.print("%s: %d", what, int32(code))
 }
 
 func at(memory []byte) uintptr { return uintptr(unsafe.Pointer(&memory[0])) }
 
-func newBound(t *testing.T, r *rig.Rig, address netip.AddrPort, side nouns.UtilIBVContextType, size int,
-	usage nouns.MRUsage) *bound {
+func newBound(t *testing.T, r *rig.Rig, address netip.AddrPort, side rpmatypes.UtilIBVContextType, size int,
+	usage rpmatypes.MRUsage) *bound {
 	t.Helper()
 	b := &bound{t: t, rig: r, memory: r.Memory(size), msgs: r.Memory(4096), wc: &rig.Records[ibv.WC](r, 1)[0]}
 	var device ibv.Ptr[ibv.Context]
 	b.must(librpma.UtilsGetIBVContext(address.Addr().String(), side, &device))
 	b.must(librpma.PeerNew(device.Deref(), &b.peer))
 	err := librpma.MRReg(b.peer.Deref(), at(b.memory), uint64(size), usage, &b.mr)
-	if err != nil && usage&nouns.MR_USAGE_FLUSH_TYPE_PERSISTENT != 0 {
-		usage &^= nouns.MR_USAGE_FLUSH_TYPE_PERSISTENT
+	if err != nil && usage&rpmatypes.MR_USAGE_FLUSH_TYPE_PERSISTENT != 0 {
+		usage &^= rpmatypes.MR_USAGE_FLUSH_TYPE_PERSISTENT
 		err = librpma.MRReg(b.peer.Deref(), at(b.memory), uint64(size), usage, &b.mr)
 	}
 	b.must(err)
-	b.must(librpma.MRReg(b.peer.Deref(), at(b.msgs), 4096, nouns.MR_USAGE_SEND|nouns.MR_USAGE_RECV, &b.msgsMR))
+	b.must(librpma.MRReg(b.peer.Deref(), at(b.msgs), 4096, rpmatypes.MR_USAGE_SEND|rpmatypes.MR_USAGE_RECV, &b.msgsMR))
 	return b
 }
 
-func (b *bound) config() (cfg ibv.Ptr[nouns.ConnCfg]) {
+func (b *bound) config() (cfg ibv.Ptr[rpmatypes.ConnCfg]) {
 	b.t.Helper()
 	b.must(librpma.ConnCfgNew(&cfg))
 	b.must(librpma.ConnCfgSetTimeout(cfg.Deref(), 5000))
@@ -81,12 +81,12 @@ func (b *bound) config() (cfg ibv.Ptr[nouns.ConnCfg]) {
 
 func (b *bound) event() {
 	b.t.Helper()
-	event := nouns.CONN_UNDEFINED
+	event := rpmatypes.CONN_UNDEFINED
 	b.must(librpma.ConnNextEvent(b.conn.Deref(), &event))
 	b.print("event %d", event)
 }
 
-// next is like next of role.
+// next returns the next completion of a send or a receive and keeps those of the other kind, like next in rpmapeer.c.
 func (b *bound) next(receive bool) ibv.WC {
 	b.t.Helper()
 	for {
@@ -98,7 +98,7 @@ func (b *bound) next(receive bool) ibv.WC {
 		}
 		var n int32
 		err := librpma.CQGetWC(b.cq.Deref(), 1, b.wc, &n)
-		if errors.Is(err, nouns.E_NO_COMPLETION) {
+		if errors.Is(err, rpmatypes.E_NO_COMPLETION) {
 			continue
 		}
 		b.must(err)
@@ -128,7 +128,7 @@ func (b *bound) sent(err error) {
 	b.completion(false)
 }
 
-func (b *bound) receives(q ibv.Ptr[nouns.ConnReq], n int) {
+func (b *bound) receives(q ibv.Ptr[rpmatypes.ConnReq], n int) {
 	b.t.Helper()
 	for i := range n {
 		b.must(librpma.ConnReqRecv(q.Deref(), b.msgsMR.Deref(), uint64(i*slot), slot, uintptr(100+i)))
@@ -137,8 +137,8 @@ func (b *bound) receives(q ibv.Ptr[nouns.ConnReq], n int) {
 
 // private returns private data outside the Go heap, since C follows a pointer in it. Without data, C stores its own
 // data there.
-func (b *bound) private(data []byte) *nouns.ConnPrivateData {
-	p := &rig.Records[nouns.ConnPrivateData](b.rig, 1)[0]
+func (b *bound) private(data []byte) *rpmatypes.ConnPrivateData {
+	p := &rig.Records[rpmatypes.ConnPrivateData](b.rig, 1)[0]
 	if len(data) > 0 {
 		memory := b.rig.Memory(len(data))
 		copy(memory, data)
@@ -150,7 +150,7 @@ func (b *bound) private(data []byte) *nouns.ConnPrivateData {
 func (b *bound) connect(address netip.AddrPort, receives int) {
 	b.t.Helper()
 	cfg := b.config()
-	var q ibv.Ptr[nouns.ConnReq]
+	var q ibv.Ptr[rpmatypes.ConnReq]
 	host, port := address.Addr().String(), strconv.Itoa(int(address.Port()))
 	b.must(librpma.ConnReqNew(b.peer.Deref(), host, port, cfg.Deref(), &q))
 	b.receives(q, receives)
@@ -167,8 +167,8 @@ func (b *bound) connect(address netip.AddrPort, receives int) {
 	b.must(librpma.MRRemoteGetFlushType(b.remote.Deref(), &flush))
 	b.print("remote: size %d flush %d", size, flush)
 	b.result("persistent flush before the peer's configuration", librpma.Flush(b.conn.Deref(), b.remote.Deref(), 0, 8,
-		nouns.FLUSH_TYPE_PERSISTENT, nouns.F_COMPLETION_ALWAYS, 99))
-	var pcfg ibv.Ptr[nouns.PeerCfg]
+		rpmatypes.FLUSH_TYPE_PERSISTENT, rpmatypes.F_COMPLETION_ALWAYS, 99))
+	var pcfg ibv.Ptr[rpmatypes.PeerCfg]
 	b.must(librpma.PeerCfgFromDescriptor(data.Ptr+desc, 1, &pcfg))
 	var direct bool
 	b.must(librpma.PeerCfgGetDirectWriteToPMem(pcfg.Deref(), &direct))
@@ -180,17 +180,17 @@ func (b *bound) connect(address netip.AddrPort, receives int) {
 func (b *bound) accept(address netip.AddrPort, receives int, ready func()) {
 	b.t.Helper()
 	own := b.rig.Memory(desc + 1)
-	var pcfg ibv.Ptr[nouns.PeerCfg]
+	var pcfg ibv.Ptr[rpmatypes.PeerCfg]
 	b.must(librpma.PeerCfgNew(&pcfg))
 	b.must(librpma.PeerCfgSetDirectWriteToPMem(pcfg.Deref(), true))
 	b.must(librpma.MRGetDescriptor(b.mr.Deref(), at(own)))
 	b.must(librpma.PeerCfgGetDescriptor(pcfg.Deref(), at(own[desc:])))
 	b.must(librpma.PeerCfgDelete(&pcfg))
-	var ep ibv.Ptr[nouns.EP]
+	var ep ibv.Ptr[rpmatypes.EP]
 	b.must(librpma.EPListen(b.peer.Deref(), address.Addr().String(), strconv.Itoa(int(address.Port())), &ep))
 	ready()
 	cfg := b.config()
-	var q ibv.Ptr[nouns.ConnReq]
+	var q ibv.Ptr[rpmatypes.ConnReq]
 	b.must(librpma.EPNextConnReq(ep.Deref(), cfg.Deref(), &q))
 	data := b.private(nil)
 	b.must(librpma.ConnReqGetPrivateData(q.Deref(), data))
@@ -218,16 +218,16 @@ func (b *bound) end() string {
 // boundX and boundY are the roles x and y.
 func boundX(r *rig.Rig) active {
 	return func(t *testing.T, address netip.AddrPort) string {
-		const always = nouns.F_COMPLETION_ALWAYS
-		b := newBound(t, r, address, nouns.UTIL_IBV_CONTEXT_REMOTE, size,
-			nouns.MR_USAGE_READ_DST|nouns.MR_USAGE_WRITE_SRC)
+		const always = rpmatypes.F_COMPLETION_ALWAYS
+		b := newBound(t, r, address, rpmatypes.UTIL_IBV_CONTEXT_REMOTE, size,
+			rpmatypes.MR_USAGE_READ_DST|rpmatypes.MR_USAGE_WRITE_SRC)
 		b.connect(address, 2)
 		c, to, mr, msgs, m := b.conn.Deref(), b.remote.Deref(), b.mr.Deref(), b.msgsMR.Deref(), b.memory
 		copy(m, "written by x\x00")
 		b.sent(librpma.Write(c, to, 64, mr, 0, 13, always, 1))
-		b.sent(librpma.Flush(c, to, 64, 13, nouns.FLUSH_TYPE_VISIBILITY, always, 2))
-		b.must(librpma.Write(c, to, 128, mr, 0, 12, nouns.F_COMPLETION_ON_ERROR, 3))
-		err := librpma.Flush(c, to, 128, 12, nouns.FLUSH_TYPE_PERSISTENT, always, 4)
+		b.sent(librpma.Flush(c, to, 64, 13, rpmatypes.FLUSH_TYPE_VISIBILITY, always, 2))
+		b.must(librpma.Write(c, to, 128, mr, 0, 12, rpmatypes.F_COMPLETION_ON_ERROR, 3))
+		err := librpma.Flush(c, to, 128, 12, rpmatypes.FLUSH_TYPE_PERSISTENT, always, 4)
 		if b.result("persistent flush", err); err == nil {
 			b.completion(false)
 		}
@@ -254,10 +254,10 @@ func boundX(r *rig.Rig) active {
 
 func boundY(r *rig.Rig) passive {
 	return func(t *testing.T, address netip.AddrPort, ready func()) string {
-		const always = nouns.F_COMPLETION_ALWAYS
-		b := newBound(t, r, address, nouns.UTIL_IBV_CONTEXT_LOCAL, size,
-			nouns.MR_USAGE_READ_SRC|nouns.MR_USAGE_WRITE_DST|
-				nouns.MR_USAGE_FLUSH_TYPE_VISIBILITY|nouns.MR_USAGE_FLUSH_TYPE_PERSISTENT)
+		const always = rpmatypes.F_COMPLETION_ALWAYS
+		b := newBound(t, r, address, rpmatypes.UTIL_IBV_CONTEXT_LOCAL, size,
+			rpmatypes.MR_USAGE_READ_SRC|rpmatypes.MR_USAGE_WRITE_DST|
+				rpmatypes.MR_USAGE_FLUSH_TYPE_VISIBILITY|rpmatypes.MR_USAGE_FLUSH_TYPE_PERSISTENT)
 		b.accept(address, 5, ready)
 		for range 5 {
 			b.completion(true)

@@ -19,15 +19,15 @@ type queue struct {
 	listener *stream.Listener
 	served   sync.WaitGroup
 	places   chan struct{} // a token for each connection in ready
-	over     chan struct{} // closed by close
+	closed   chan struct{} // closed by close
 
 	mu    sync.Mutex
 	ready []*stream.Conn
 	err   error
 }
 
-// mostReady is the number of connections that wait for raccept in addition to those that the listener holds.
-const mostReady = 16
+// maxReady is the number of connections that wait for raccept in addition to those that the listener holds.
+const maxReady = 16
 
 // listen implements rlisten.
 func (k *socket) listen(backlog int) error {
@@ -47,7 +47,7 @@ func (k *socket) listen(backlog int) error {
 	if err := k.releasePort(); err != nil {
 		return err
 	}
-	config.Maps = mostMaps // programs set RDMA_IOMAPSIZE after they listen
+	config.Maps = maxMaps // programs set RDMA_IOMAPSIZE after they listen
 	lc := stream.ListenConfig{Config: config, Backlog: min(max(backlog, 1), stream.DefaultBacklog)}
 	at := k.local
 	if !at.IsValid() {
@@ -57,7 +57,7 @@ func (k *socket) listen(backlog int) error {
 	if err != nil {
 		return err
 	}
-	k.queue = &queue{listener: l, places: make(chan struct{}, mostReady), over: make(chan struct{})}
+	k.queue = &queue{listener: l, places: make(chan struct{}, maxReady), closed: make(chan struct{})}
 	k.state = listening
 	if a, ok := l.Addr().(stream.Addr); ok {
 		k.local = a.AddrPort
@@ -71,7 +71,7 @@ func (q *queue) serve(k *socket) {
 	for {
 		select {
 		case q.places <- struct{}{}:
-		case <-q.over:
+		case <-q.closed:
 			return
 		}
 		c, err := q.listener.AcceptRDMA(context.Background())
@@ -114,7 +114,7 @@ func (q *queue) has() bool {
 
 // close stops listening and closes the connections that the program has not accepted.
 func (q *queue) close() {
-	close(q.over)
+	close(q.closed)
 	_ = q.listener.Close()
 	q.served.Wait()
 	for _, c := range q.ready {

@@ -64,8 +64,8 @@ func formatAddress(family int, at netip.AddrPort) []byte {
 	return b
 }
 
-// answer writes as much of b as there is room for, and the length of b.
-func answer(b []byte, to, length uint64) error {
+// store writes as much of b as fits, and the length of b.
+func store(b []byte, to, length uint64) error {
 	if length == 0 {
 		return unix.EFAULT
 	}
@@ -83,7 +83,7 @@ func (k *socket) peerName(to, length uint64) error {
 	if c == nil {
 		return unix.ENOTCONN
 	}
-	return answer(formatAddress(k.family, ipOf(c.RemoteAddr())), to, length)
+	return store(formatAddress(k.family, ipOf(c.RemoteAddr())), to, length)
 }
 
 // ownName implements rgetsockname.
@@ -94,7 +94,7 @@ func (k *socket) ownName(to, length uint64) error {
 	if c := k.conn.Load(); c != nil {
 		at = ipOf(c.LocalAddr())
 	}
-	return answer(formatAddress(k.family, at), to, length)
+	return store(formatAddress(k.family, at), to, length)
 }
 
 func ipOf(a net.Addr) netip.AddrPort {

@@ -48,13 +48,13 @@ func begin(c *call) (uint64, runtime.Errno) {
 	if err != errWait {
 		return c.result(n, err)
 	}
-	if err := c.waiter.Prepare(c.leave); err != nil {
+	if err := c.waiter.Prepare(c.unregister); err != nil {
 		return c.result(0, err)
 	}
 	for _, a := range c.waits {
 		a.socket.waiters.add(&c.waiter, a.events)
 	}
-	c.rest()
+	c.handleWhileAsleep()
 	return c.resume(nil)
 }
 
@@ -78,7 +78,7 @@ func (c *call) Cancel() { c.waiter.Cancel() }
 func (c *call) resume(interrupted error) (uint64, runtime.Errno) {
 	n, err := c.try(interrupted)
 	if err == errWait {
-		c.rest()
+		c.handleWhileAsleep()
 		c.nap = nap.Nap{File: c.waiter.FD(), Timeout: c.left()}
 		if c.polls {
 			if n := len(c.others); n == 0 || c.others[n-1].Fd != c.waiter.FD() {
@@ -92,8 +92,8 @@ func (c *call) resume(interrupted error) (uint64, runtime.Errno) {
 	return c.result(n, err)
 }
 
-// leave undoes what begin and rest did.
-func (c *call) leave() {
+// unregister undoes what begin and handleWhileAsleep did.
+func (c *call) unregister() {
 	for _, a := range c.waits {
 		a.socket.waiters.remove(&c.waiter)
 	}
@@ -102,8 +102,8 @@ func (c *call) leave() {
 	}
 }
 
-// rest makes the connections handle arriving data while the thread sleeps.
-func (c *call) rest() {
+// handleWhileAsleep makes the connections handle arriving data while the thread sleeps.
+func (c *call) handleWhileAsleep() {
 	if len(c.resting) == len(c.waits) {
 		return
 	}

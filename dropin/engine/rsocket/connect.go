@@ -29,7 +29,7 @@ func (k *socket) connect(address []byte) *call {
 		return done(0, unix.EINPROGRESS)
 	}
 	return &call{waits: []awaited{{k, unix.POLLOUT}}, try: func(interrupted error) (int, error) {
-		switch err := k.connecting(); {
+		switch err := k.connectError(); {
 		case err != unix.EAGAIN:
 			return 0, err
 		case interrupted != nil:
@@ -39,8 +39,8 @@ func (k *socket) connect(address []byte) *call {
 	}}
 }
 
-// connecting returns EAGAIN while the socket connects, and afterwards the error of the attempt, once.
-func (k *socket) connecting() error {
+// connectError returns EAGAIN while the socket connects, and afterwards the error of the attempt, once.
+func (k *socket) connectError() error {
 	k.mu.Lock()
 	now := k.state
 	k.mu.Unlock()
@@ -54,7 +54,7 @@ func (k *socket) startConnect(to netip.AddrPort) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch k.state {
-	case fresh, bound, refused:
+	case fresh, bound, failed:
 	case connecting:
 		return unix.EALREADY
 	case connected:
@@ -85,10 +85,10 @@ func (k *socket) startConnect(to netip.AddrPort) error {
 // finishDial records the outcome of dialing.
 func (k *socket) finishDial(c *stream.Conn, err error) {
 	k.mu.Lock()
-	switch over := k.state == closed; {
-	case err != nil && !over:
-		k.state, k.err = refused, err
-	case err == nil && !over:
+	switch done := k.state == closed; {
+	case err != nil && !done:
+		k.state, k.err = failed, err
+	case err == nil && !done:
 		k.takeConn(c)
 	case err == nil:
 		defer c.Close()
@@ -121,7 +121,7 @@ func (k *socket) stream() (*stream.Conn, error) {
 	if c := k.conn.Load(); c != nil {
 		return c, nil
 	}
-	if err := k.connecting(); err != nil {
+	if err := k.connectError(); err != nil {
 		return nil, err
 	}
 	if c := k.conn.Load(); c != nil {

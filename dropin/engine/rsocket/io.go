@@ -18,7 +18,7 @@ import (
 // waits reports whether a call with these flags may wait.
 func (k *socket) waits(flags int) bool { return !k.nonblock.Load() && flags&unix.MSG_DONTWAIT == 0 }
 
-// receive implements rrecv and its variants. It returns 0 at the end of data, also after a shutdown for reading. It
+// receive implements rrecv and its variants. It returns 0 at the end of the data, also after a shutdown for reading. It
 // waits for the first bytes, or for all (MSG_WAITALL), and then stores the sender's address.
 func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
 	if flags&(unix.MSG_OOB|unix.MSG_ERRQUEUE) != 0 {
@@ -66,11 +66,11 @@ func (k *socket) receive(to [][]byte, flags int, address, length uint64) *call {
 	}}
 }
 
-// gathered is the largest list that is sent as one message.
-const gathered = 64 << 10
+// maxGathered is the largest list that is sent as one message.
+const maxGathered = 64 << 10
 
-// send implements rsend and its variants. It sends everything, or as much as there is room for if it may not wait.
-// Short lists are sent as one message.
+// send implements rsend and its variants. It sends everything, or if it may not wait, as much as fits into the send
+// queue. Short lists are sent as one message.
 func (k *socket) send(from [][]byte, flags int) *call {
 	if flags&unix.MSG_OOB != 0 {
 		return done(0, unix.EOPNOTSUPP)
@@ -79,7 +79,7 @@ func (k *socket) send(from [][]byte, flags int) *call {
 	for _, p := range from {
 		total += len(p)
 	}
-	if len(from) > 1 && total <= gathered {
+	if len(from) > 1 && total <= maxGathered {
 		from = [][]byte{slices.Concat(from...)}
 	}
 	return &call{waits: []awaited{{k, unix.POLLOUT}}, try: func(interrupted error) (int, error) {
@@ -108,7 +108,7 @@ func (k *socket) send(from [][]byte, flags int) *call {
 	}}
 }
 
-// sendTo implements rsendto: a connected socket takes no address.
+// sendTo implements rsendto. A connected socket accepts no address.
 func (k *socket) sendTo(p []byte, flags int, address uint64) *call {
 	if address != 0 && k.conn.Load() != nil {
 		return done(0, unix.EISCONN)

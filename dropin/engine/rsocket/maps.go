@@ -58,7 +58,8 @@ func (k *socket) unmapMemory(address, length uint64) error {
 	return c.Unmap(found.offset)
 }
 
-// writeAt implements riowrite. WriteAt waits for room even on a nonblocking socket; there is room soon.
+// writeAt implements riowrite. WriteAt waits for the send queue even on a nonblocking socket, but only for a short
+// time.
 func (k *socket) writeAt(p []byte, offset int64, flags int) *call {
 	return &call{waits: []awaited{{k, unix.POLLOUT}}, try: func(interrupted error) (int, error) {
 		c, err := k.stream()

@@ -20,18 +20,18 @@ type option struct{ level, name int }
 
 // Options and limits of rsocket(7).
 const (
-	solRDMA     = 0x10000
-	rdmaSQSize  = 0
-	rdmaRQSize  = 1
-	rdmaInline  = 2
-	rdmaIOMaps  = 3
-	segment     = 1024 // bytes in a packet of the software device
-	mostBuffer  = 64 << 20
-	leastBuffer = 8 << 10
-	mostMaps    = 127
+	solRDMA    = 0x10000
+	rdmaSQSize = 0
+	rdmaRQSize = 1
+	rdmaInline = 2
+	rdmaIOMaps = 3
+	segment    = 1024 // bytes in a packet of the software device
+	maxBuffer  = 64 << 20
+	minBuffer  = 8 << 10
+	maxMaps    = 127
 )
 
-// options are the options that a program has set; accepted sockets inherit those of the listening socket.
+// options are the options that a program has set. Accepted sockets inherit those of the listening socket.
 type options struct {
 	receive, send int // bytes
 	maps          int
@@ -98,11 +98,11 @@ func (k *socket) set(o option, value []byte) error {
 		}
 		k.options.idle = time.Duration(v) * time.Second
 	case option{unix.SOL_SOCKET, unix.SO_RCVBUF}:
-		k.options.receive = min(max(v, leastBuffer), mostBuffer)
+		k.options.receive = min(max(v, minBuffer), maxBuffer)
 	case option{unix.SOL_SOCKET, unix.SO_SNDBUF}:
-		k.options.send = min(max(v, leastBuffer), mostBuffer)
+		k.options.send = min(max(v, minBuffer), maxBuffer)
 	case option{solRDMA, rdmaIOMaps}:
-		k.options.maps = min(max(v, 0), mostMaps)
+		k.options.maps = min(max(v, 0), maxMaps)
 	case option{unix.IPPROTO_IP, unix.IP_TOS}:
 		k.options.tos = v & 0xff
 	default:
@@ -136,11 +136,11 @@ func (k *socket) get(o option, to, length uint64) error {
 	case option{unix.SOL_SOCKET, unix.SO_PROTOCOL}:
 		v = unix.IPPROTO_TCP
 	case option{unix.SOL_SOCKET, unix.SO_ACCEPTCONN}:
-		v = truth(now == listening)
+		v = boolInt(now == listening)
 	case option{unix.SOL_SOCKET, unix.SO_REUSEADDR}:
-		v = truth(opts.reuse)
+		v = boolInt(opts.reuse)
 	case option{unix.SOL_SOCKET, unix.SO_KEEPALIVE}:
-		v = truth(opts.alive)
+		v = boolInt(opts.alive)
 	case option{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE}:
 		v = int(opts.idle / time.Second)
 	case option{unix.SOL_SOCKET, unix.SO_RCVBUF}:
@@ -152,13 +152,13 @@ func (k *socket) get(o option, to, length uint64) error {
 	case option{unix.IPPROTO_IP, unix.IP_TOS}:
 		v = opts.tos
 	case option{unix.SOL_SOCKET, unix.SO_LINGER}:
-		return answer(make([]byte, 8), to, length)
+		return store(make([]byte, 8), to, length)
 	case option{unix.IPPROTO_TCP, unix.TCP_INFO}:
 		var info unix.TCPInfo
 		if info.State = tcpClose; now == connected {
 			info.State = tcpEstablished
 		}
-		return answer(unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info)), to, length)
+		return store(unsafe.Slice((*byte)(unsafe.Pointer(&info)), unsafe.Sizeof(info)), to, length)
 	default:
 		usual, known := ignored[o]
 		if !known {
@@ -168,7 +168,7 @@ func (k *socket) get(o option, to, length uint64) error {
 			v = usual
 		}
 	}
-	return answer(binary.NativeEndian.AppendUint32(nil, uint32(v)), to, length)
+	return store(binary.NativeEndian.AppendUint32(nil, uint32(v)), to, length)
 }
 
 // States of connections in TCP_INFO.
@@ -177,7 +177,7 @@ const (
 	tcpClose       = 7
 )
 
-func truth(b bool) int {
+func boolInt(b bool) int {
 	if b {
 		return 1
 	}

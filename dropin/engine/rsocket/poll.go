@@ -37,7 +37,7 @@ func (k *socket) events(asked int16) int16 {
 	now, q := k.state, k.queue
 	k.mu.Unlock()
 	switch {
-	case now == refused:
+	case now == failed:
 		return asked&(unix.POLLIN|unix.POLLOUT) | unix.POLLERR
 	case now == closed:
 		return unix.POLLNVAL
@@ -75,7 +75,7 @@ func (s *Sockets) poll(fds []unix.PollFd, milliseconds int, outcome func(int) (i
 		for i, k := range sockets {
 			if k != nil {
 				fds[i].Revents = k.events(fds[i].Events)
-				n += truth(fds[i].Revents != 0)
+				n += boolInt(fds[i].Revents != 0)
 			}
 		}
 		if n == 0 && interrupted != nil {
@@ -89,7 +89,7 @@ func (s *Sockets) poll(fds []unix.PollFd, milliseconds int, outcome func(int) (i
 			for i, k := range sockets {
 				if k == nil {
 					fds[i].Revents = c.others[at].Revents
-					n += truth(fds[i].Revents != 0)
+					n += boolInt(fds[i].Revents != 0)
 					at++
 				}
 			}
@@ -105,8 +105,8 @@ func (s *Sockets) poll(fds []unix.PollFd, milliseconds int, outcome func(int) (i
 	return c
 }
 
-// choose implements rselect with rpoll.
-func (s *Sockets) choose(a arguments) *call {
+// selectFDs implements rselect with rpoll.
+func (s *Sockets) selectFDs(a arguments) *call {
 	const most = 1024 // FD_SETSIZE
 	n := a.int(0)
 	if n < 0 || n > most {
@@ -141,11 +141,11 @@ func (s *Sockets) choose(a arguments) *call {
 		}
 		milliseconds = int(min(t.Sec, 1<<20)*1000 + (t.Usec+999)/1000)
 	}
-	return s.poll(fds, milliseconds, func(int) (int, error) { return chosen(n, sets, fds) })
+	return s.poll(fds, milliseconds, func(int) (int, error) { return setResults(n, sets, fds) })
 }
 
-// chosen converts poll's results for the descriptors below n to sets.
-func chosen(n int, sets [3]*unix.FdSet, fds []unix.PollFd) (int, error) {
+// setResults converts poll's results for the descriptors below n to sets.
+func setResults(n int, sets [3]*unix.FdSet, fds []unix.PollFd) (int, error) {
 	tells := [3]int16{unix.POLLIN | unix.POLLHUP | unix.POLLERR, unix.POLLOUT | unix.POLLERR, unix.POLLPRI}
 	for _, f := range fds {
 		if f.Revents&unix.POLLNVAL != 0 {

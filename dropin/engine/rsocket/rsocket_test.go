@@ -37,7 +37,7 @@ func newProgram(t *testing.T) program {
 	return program{t, New(func() (runtime.Backend, error) { return f, nil })}
 }
 
-// at returns an address for C. Goroutine stacks move, and unreferenced memory is freed, so all of it is kept.
+// at returns an address for C. Goroutine stacks move and unreferenced memory is freed, so it keeps all of it.
 func at[T any](p *T) uint64 {
 	kept.Store(p, nil)
 	return uint64(uintptr(unsafe.Pointer(p)))
@@ -105,7 +105,7 @@ func (p program) pair() (client, server uint64) {
 	return client, server
 }
 
-// TestEnds: receive data, wait for data, and see the end of data.
+// TestEnds checks that the ends of a connection can receive data, wait for data, and detect the end of the data.
 func TestEnds(t *testing.T) {
 	p := newProgram(t)
 	a, b := p.pair()
@@ -140,7 +140,7 @@ func TestEnds(t *testing.T) {
 	assert.Equal(t, unix.EBADF, err)
 }
 
-// TestNonblocking: a program that only polls connects, fills the connection, and empties it.
+// TestNonblocking checks that a program that only polls can connect, fill the connection, and empty it.
 func TestNonblocking(t *testing.T) {
 	p := newProgram(t)
 	l, address := p.listen()
@@ -197,7 +197,7 @@ func (p program) option(fd uint64, level, name int) int {
 	return int(v)
 }
 
-// TestPollOthers: sockets and other descriptors in one call, and rselect of both.
+// TestPollOthers checks calls with sockets and other descriptors, and rselect of both.
 func TestPollOthers(t *testing.T) {
 	p := newProgram(t)
 	a, b := p.pair()
@@ -206,9 +206,9 @@ func TestPollOthers(t *testing.T) {
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
 	fds := []unix.PollFd{{Fd: int32(pipe[0]), Events: unix.POLLIN}, {Fd: int32(b), Events: unix.POLLIN}, {Fd: -1}}
-	begun := time.Now()
+	started := time.Now()
 	assert.Equal(t, 0, p.must("rpoll", at(&fds[0]), 3, 30))
-	assert.GreaterOrEqual(t, time.Since(begun), 30*time.Millisecond)
+	assert.GreaterOrEqual(t, time.Since(started), 30*time.Millisecond)
 	time.AfterFunc(10*time.Millisecond, func() { unix.Write(pipe[1], []byte{1}) })
 	assert.Equal(t, 1, p.must("rpoll", at(&fds[0]), 3, 5000))
 	assert.EqualValues(t, unix.POLLIN, fds[0].Revents)
@@ -232,7 +232,7 @@ func TestPollOthers(t *testing.T) {
 	p.must("rclose", b)
 }
 
-// TestCloseWakesWaiters: a thread that waits for a socket gets EBADF when another thread closes it.
+// TestCloseWakesWaiters checks that a thread that waits for a socket gets EBADF when another thread closes it.
 func TestCloseWakesWaiters(t *testing.T) {
 	p := newProgram(t)
 	a, b := p.pair()
@@ -251,7 +251,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 	p.must("rclose", b)
 }
 
-// TestErrors: sockets that are not connected, addresses without a listener, and addresses in use.
+// TestErrors checks the errors for sockets that are not connected, addresses without a listener, and addresses in use.
 func TestErrors(t *testing.T) {
 	p := newProgram(t)
 	_, err := p.call("rsocket", unix.AF_UNIX, unix.SOCK_STREAM, 0)
@@ -279,7 +279,7 @@ func TestErrors(t *testing.T) {
 	p.must("rclose", l)
 }
 
-// TestNames: a bound socket connects from its port, and an IPv6 socket returns IPv4-mapped addresses.
+// TestNames checks that a bound socket connects from its port, and that an IPv6 socket returns IPv4-mapped addresses.
 func TestNames(t *testing.T) {
 	p := newProgram(t)
 	l, address := p.listen()
@@ -304,7 +304,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOptions: an option's value changes when it is set, and unknown options are rejected.
+// TestOptions checks that an option's value changes when it is set, and that unknown options are rejected.
 func TestOptions(t *testing.T) {
 	p := newProgram(t)
 	a := uint64(p.must("rsocket", unix.AF_INET, unix.SOCK_STREAM, 0))
@@ -322,7 +322,7 @@ func TestOptions(t *testing.T) {
 	p.must("rclose", a)
 }
 
-// TestLists: the data of one list is received in a list with other lengths.
+// TestLists checks that the data of one list can be received in a list with other lengths.
 func TestLists(t *testing.T) {
 	p := newProgram(t)
 	a, b := p.pair()
@@ -351,7 +351,7 @@ func TestLists(t *testing.T) {
 	p.must("rclose", b)
 }
 
-// TestMaps: the peer writes to mapped memory until it is unmapped.
+// TestMaps checks that the peer can write to mapped memory until it is unmapped.
 func TestMaps(t *testing.T) {
 	p := newProgram(t)
 	l, address := p.listen()
@@ -380,7 +380,7 @@ func TestMaps(t *testing.T) {
 	}
 }
 
-// TestZones: sin6_scope_id is the zone of a link-local address, in both directions.
+// TestZones checks that sin6_scope_id is the zone of a link-local address, in both directions.
 func TestZones(t *testing.T) {
 	lo, err := net.InterfaceByIndex(1)
 	require.NoError(t, err)

@@ -32,14 +32,14 @@ const (
 	listening
 	connecting
 	connected
-	refused // connecting failed
+	failed // connecting failed
 	closed
 )
 
-// socket is one rsocket.
+// socket is an rsocket.
 type socket struct {
 	of      *Sockets
-	fd      int // an eventfd, for its number only
+	fd      int // an eventfd that provides the number
 	family  int
 	waiters waiters
 	conn    atomic.Pointer[stream.Conn] // nil until connected

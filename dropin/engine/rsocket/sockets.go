@@ -57,7 +57,7 @@ func memory(at, n uint64) []byte {
 	return unsafe.Slice(ibv.Ptr[byte](at).Deref(), int(n))
 }
 
-// done is the outcome of a call that never waits.
+// done is the result of a call that never waits.
 func done(n int, err error) *call {
 	return &call{try: func(error) (int, error) { return n, err }}
 }
@@ -114,7 +114,7 @@ func (s *Sockets) Function(name string) runtime.Func {
 	case "rpoll":
 		start = func(a arguments) *call { return s.poll(pollFDs(a[0], a[1]), a.int(2), nil) }
 	case "rselect":
-		start = s.choose
+		start = s.selectFDs
 	default:
 		known := calls[name]
 		if known == nil {

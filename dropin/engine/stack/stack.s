@@ -5,6 +5,6 @@
 #include "textflag.h"
 
 // func Reserve()
-// The frame is what grows the stack, before the function begins.
+// Its frame makes the prologue grow the stack.
 TEXT ·Reserve(SB), 0, $262144-0
 	RET

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestReserve: goroutines that reserved room have separate stacks with that much room.
+// TestReserve checks that goroutines that reserved space have separate stacks with that much space.
 func TestReserve(t *testing.T) {
 	const goroutines = 8
 	inUse := func() uint64 {

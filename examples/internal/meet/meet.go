@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package meet holds the parts of the examples that are not RDMA: the two ends of an example connect over TCP and
+// Package meet holds the parts of the examples that are not about RDMA: the two ends of an example connect over TCP and
 // exchange the values that they need before they can use RDMA.
 package meet
 

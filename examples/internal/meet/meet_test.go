@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestSoftDeviceIsOneProcess: two processes that used soft0 would never reach each other.
+// TestSoftDeviceIsOneProcess checks that soft0 is rejected for two processes, which would never reach each other.
 func TestSoftDeviceIsOneProcess(t *testing.T) {
 	never := func(net.Conn, bool, bool) error { t.Error("the ends met"); return nil }
 	for _, o := range []Options{{Device: "soft0", listen: true}, {Device: "soft1", host: "127.0.0.1", port: 1}} {
@@ -19,7 +19,7 @@ func TestSoftDeviceIsOneProcess(t *testing.T) {
 	}
 }
 
-// TestDeviceBeforePeer: a missing device is reported at once, not when the other end connects.
+// TestDeviceBeforePeer checks that a missing device is reported at once, not when the other end connects.
 func TestDeviceBeforePeer(t *testing.T) {
 	never := func(net.Conn, bool, bool) error { t.Error("the ends met"); return nil }
 	for _, o := range []Options{{Device: "soft@192.0.2.77", listen: true}, {Device: "nonesuch", listen: true},

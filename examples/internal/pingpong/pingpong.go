@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pingpong holds the parts of the two ping-pong examples that are not RDMA: flags, the exchange of endpoints
-// over TCP, and the report. The exchange is that of rdma-core's ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong,
-// so that any of them can be the other end.
+// Package pingpong holds the parts of the two ping-pong examples that are not about RDMA: flags, the exchange of
+// endpoints over TCP, and the report. The exchange is that of rdma-core's ibv_rc_pingpong, ibv_uc_pingpong and
+// ibv_ud_pingpong, so that any of them can be the other end.
 package pingpong
 
 import (

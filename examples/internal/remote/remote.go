@@ -33,7 +33,8 @@ func (o *opened) Close() (err error) {
 	return err
 }
 
-// Server offers the memory of a file to any number of clients, which read and write it without the server's processor.
+// Server offers the memory of a file to any number of clients, which read and write it without involving the server's
+// processor.
 type Server struct {
 	opened   opened
 	endpoint *rpma.Endpoint
@@ -156,8 +157,8 @@ func (m *Memory) open(ctx context.Context, device *rpma.Device, address string, 
 	return nil
 }
 
-// Flush returns the guarantee that the server's memory gives: persistence, or only visibility, with which data survives
-// the server's process but not a power failure.
+// Flush returns the guarantee that the server's memory gives: persistence, or only visibility, in which case data
+// survives the server's process but not a power failure.
 func (m *Memory) Flush() rpma.FlushType { return m.flush }
 
 // Len returns the size of the memory.

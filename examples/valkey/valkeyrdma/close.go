@@ -46,7 +46,7 @@ func (c *Conn) linger() error {
 				c.fail(err)
 			}
 		}
-		lost, err := c.given-c.delivered, c.err
+		lost, err := c.accepted-c.delivered, c.err
 		if lost == 0 || c.gone {
 			err = nil
 		} else if over {

@@ -104,5 +104,5 @@ func (c *Conn) open() error {
 
 // connParam returns the parameters of connections. Soft-RoCE treats 7 retries as infinite.
 func connParam() *rdmacm.ConnParam {
-	return &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 6, RNRRetryCount: endlessRetry}
+	return &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RetryCount: 6, RNRRetryCount: infiniteRetry}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHostilePeers: every protocol violation ends the connection with an error that describes it.
+// TestHostilePeers checks that every protocol violation ends the connection with an error that describes it.
 func TestHostilePeers(t *testing.T) {
 	lend := func(address uint64, length uint32) func(p *peer) {
 		return func(p *peer) { p.sendCommand(command{opcode: registerXferMemory, place: place{address, length, 1}}) }
@@ -63,7 +63,7 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
-// TestInvalidMemory: a peer lends memory that does not exist.
+// TestInvalidMemory checks a peer that lends memory that does not exist.
 func TestInvalidMemory(t *testing.T) {
 	c, p := meet(t, false, Config{})
 	p.sendCommand(command{opcode: registerXferMemory, place: place{4096, ^uint32(0), p.ringMR.RKey()}})
@@ -74,7 +74,8 @@ func TestInvalidMemory(t *testing.T) {
 	assert.ErrorContains(t, err, "IBV_WC_REM_ACCESS_ERR")
 }
 
-// TestPeerLendsNothing: Write waits until its deadline or until Close, and Close does not wait for unsent data.
+// TestPeerLendsNothing checks that Write waits until its deadline or until Close, and that Close does not wait for
+// unsent data.
 func TestPeerLendsNothing(t *testing.T) {
 	c, _ := meet(t, false, Config{})
 	require.NoError(t, c.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
@@ -87,7 +88,7 @@ func TestPeerLendsNothing(t *testing.T) {
 	assert.ErrorContains(t, err, "use of closed network connection")
 }
 
-// TestPeerDisconnects: data that the peer wrote before it disconnected can be read, followed by io.EOF.
+// TestPeerDisconnects checks that data that the peer wrote before it disconnected can be read, followed by io.EOF.
 func TestPeerDisconnects(t *testing.T) {
 	c, p := meet(t, true, Config{})
 	copy(p.ring.Bytes(), "farewell")

@@ -60,7 +60,7 @@ func TestNetConn(t *testing.T) {
 	}
 }
 
-// TestCloseReportsLostData: Close returns an error if the link goes down before written data has arrived.
+// TestCloseReportsLostData checks that Close returns an error if the link goes down before written data has arrived.
 func TestCloseReportsLostData(t *testing.T) {
 	f := rdmatest.NewFabric(t, soft.Options{})
 	client, _ := pipe(t, Config{Backend: f, Linger: 100 * time.Millisecond})

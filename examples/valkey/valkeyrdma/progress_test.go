@@ -54,8 +54,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestSmallWritesDoNotOutrunReceives: a busy server does not repost its receives, and its clients do not retry. The
-// client stops in time and continues when the server has answered.
+// TestSmallWritesDoNotOutrunReceives checks a busy server that does not repost its receives, with clients that do not
+// retry: the client stops in time and continues when the server has answered.
 func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 	c, p := meet(t, false, Config{KeepAlive: -1})
 	p.lend()
@@ -79,7 +79,7 @@ func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 			what, err := parse(p.command(wc.WRID&^recvBit, wc.ByteLen))
 			require.NoError(t, err)
 			require.Equal(t, getServerFeature, what.opcode)
-			if got < mostData {
+			if got < maxUnansweredData {
 				time.Sleep(50 * time.Millisecond) // the client could send all although the server is busy
 			}
 			require.NoError(t, p.postRecvs()) // of all earlier messages, as valkey-server does
@@ -90,8 +90,8 @@ func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 	assert.NoError(t, <-written)
 }
 
-// TestWaitsForReceives: a client that posts no receives for a while still gets all data that the server has written
-// before Close, including unsent data and more than the server has slots and memory for.
+// TestWaitsForReceives checks that a client that posts no receives for a while still gets all data that the server has
+// written before Close, including unsent data and more than the server has slots and memory for.
 func TestWaitsForReceives(t *testing.T) {
 	for _, many := range []int{20, 60} {
 		waitForReceives(t, many)
@@ -131,7 +131,7 @@ func waitForReceives(t *testing.T, many int) {
 	assert.NoError(t, <-closed)
 }
 
-// TestServerAnswers: the server answers each request of a client with the request's selection.
+// TestServerAnswers checks that the server answers each request of a client with the request's selection.
 func TestServerAnswers(t *testing.T) {
 	_, p := meet(t, true, Config{KeepAlive: -1})
 	for i := range 3 {
@@ -140,7 +140,7 @@ func TestServerAnswers(t *testing.T) {
 	}
 }
 
-// TestKeepAlive: each end sends keepalives when it sends nothing else, and accepts those of its peer.
+// TestKeepAlive checks that each end sends keepalives when it sends nothing else, and accepts those of its peer.
 func TestKeepAlive(t *testing.T) {
 	for _, server := range []bool{false, true} {
 		c, p := meet(t, server, Config{KeepAlive: 5 * time.Millisecond})
@@ -195,7 +195,7 @@ func TestManyConnections(t *testing.T) {
 	serving.Wait()
 }
 
-// TestListenerCloses: a listener can be closed with connections that were not accepted.
+// TestListenerCloses checks that a listener can be closed with connections that were not accepted.
 func TestListenerCloses(t *testing.T) {
 	config := &Config{Backend: rdmatest.NewFabric(t, soft.Options{})}
 	l, err := config.Listen(t.Context(), "127.0.0.1:0")

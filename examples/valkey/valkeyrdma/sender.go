@@ -11,23 +11,23 @@ import (
 
 // sender is the progress of sending, counted from the beginning.
 type sender struct {
-	there   place  // the memory that the peer has lent
-	written uint32 // bytes written to it
+	peerMemory place  // the memory that the peer has lent
+	written    uint32 // bytes written to it
 
-	posted    uint64 // messages
-	completed uint64 // messages whose send has completed
-	given     uint64 // bytes of the program in posted messages
-	delivered uint64 // bytes of the program in messages whose send has completed
-	ends      [sendDepth]uint64
-	staged    uint64 // bytes that were copied into staging
-	unstaged  uint64 // bytes of staging that were freed
-	unsignal  uint64 // bytes that were staged since the last signaled send
-	behind    [sendDepth]uint64
+	posted     uint64 // messages
+	completed  uint64 // messages whose send has completed
+	accepted   uint64 // bytes of the program in posted messages
+	delivered  uint64 // bytes of the program in messages whose send has completed
+	ends       [sendDepth]uint64
+	staged     uint64 // bytes that were copied into staging
+	unstaged   uint64 // bytes of staging that were freed
+	unsignaled uint64 // bytes that were staged since the last signaled send
+	stagedAt   [sendDepth]uint64
 
 	// A client counts the messages that the server may have no receive for. See hasCredit.
-	asked     uint64 // messages up to the last request for an answer, or 0
+	requested uint64 // messages up to the last request for an answer, or 0
 	answered  uint64 // messages up to the last request that the server has answered
-	questions int    // requests of the peer to answer
+	requests  int    // requests of the peer that need an answer
 	selected  uint16 // by the last of them
 }
 
@@ -40,10 +40,10 @@ const reservedForCommands = 4
 // receives of all earlier messages. A client sends no more messages than the limits below without an answer. A server
 // needs no such limit, because its clients have rnr_retry_count = 7.
 const (
-	askEvery     = 256
-	mostData     = 960
-	mostUnderWay = 1000
-	endlessRetry = 7
+	askEvery          = 256
+	maxUnansweredData = 960
+	maxUnanswered     = 1000
+	infiniteRetry     = 7
 )
 
 // hasCredit reports whether fewer than most messages are unanswered. Servers always have credit.
@@ -51,14 +51,14 @@ func (c *Conn) hasCredit(most uint64) bool { return c.server || c.posted-c.answe
 
 // canSendCommand reports whether a command may be sent now.
 func (c *Conn) canSendCommand() bool {
-	return c.posted-c.completed < sendDepth && c.hasCredit(mostUnderWay)
+	return c.posted-c.completed < sendDepth && c.hasCredit(maxUnanswered)
 }
 
 // room returns how many of n bytes may be sent now in one message. If staging is nearly full, it returns 0 instead of a
 // small number: half of staging becomes free soon.
 func (c *Conn) room(n int) int {
-	n = min(n, maxPiece, int(c.there.length-c.written))
-	if n == 0 || c.posted-c.completed+reservedForCommands >= sendDepth || !c.hasCredit(mostData) {
+	n = min(n, maxPiece, int(c.peerMemory.length-c.written))
+	if n == 0 || c.posted-c.completed+reservedForCommands >= sendDepth || !c.hasCredit(maxUnansweredData) {
 		return 0
 	}
 	if n <= c.inline {
@@ -74,7 +74,7 @@ func (c *Conn) room(n int) int {
 func (c *Conn) postData(p []byte) error {
 	c.sends.Reset()
 	imm := ibv.ToBE32(uint32(len(p)))
-	w := c.sends.WriteImm(c.posted, c.there.address+uint64(c.written), c.there.key, imm)
+	w := c.sends.WriteImm(c.posted, c.peerMemory.address+uint64(c.written), c.peerMemory.key, imm)
 	if len(p) <= c.inline {
 		w.Inline(p)
 	} else {
@@ -82,11 +82,11 @@ func (c *Conn) postData(p []byte) error {
 		copy(c.staging[at:], p)
 		w.Add(c.ownMR.SGE(stagingAt+at, uint32(len(p))))
 		c.staged += uint64(len(p))
-		c.unsignal += uint64(len(p))
+		c.unsignaled += uint64(len(p))
 	}
-	c.given += uint64(len(p))
-	if err := c.post(w, c.unsignal >= maxPiece); err != nil {
-		c.given -= uint64(len(p))
+	c.accepted += uint64(len(p))
+	if err := c.post(w, c.unsignaled >= maxPiece); err != nil {
+		c.accepted -= uint64(len(p))
 		return err
 	}
 	c.written += uint32(len(p))
@@ -125,9 +125,9 @@ func (c *Conn) trySendCommand(may bool, cmd command) bool {
 func (c *Conn) post(w rdma.SendRequest, signaled bool) error {
 	if signaled || c.posted%signalEvery == signalEvery-1 {
 		w.Signaled()
-		c.unsignal = 0
+		c.unsignaled = 0
 	}
-	c.behind[c.posted%sendDepth], c.ends[c.posted%sendDepth] = c.staged, c.given
+	c.stagedAt[c.posted%sendDepth], c.ends[c.posted%sendDepth] = c.staged, c.accepted
 	if _, err := c.qp.PostSend(c.sends); err != nil {
 		return err
 	}
@@ -137,17 +137,17 @@ func (c *Conn) post(w rdma.SendRequest, signaled bool) error {
 
 // sent records that sends up to a number have completed.
 func (c *Conn) sent(number uint64) {
-	c.unstaged = c.behind[number%sendDepth]
+	c.unstaged = c.stagedAt[number%sendDepth]
 	c.completed, c.delivered = number+1, c.ends[number%sendDepth]
 }
 
 // askServer requests an answer from time to time, which shows that the server has handled all earlier messages.
 func (c *Conn) askServer() {
-	if c.server || c.asked > c.answered || c.posted-c.answered < askEvery {
+	if c.server || c.requested > c.answered || c.posted-c.answered < askEvery {
 		return
 	}
 	if c.trySendCommand(c.canSendCommand(), command{opcode: getServerFeature}) {
-		c.asked = c.posted
+		c.requested = c.posted
 	}
 }
 
@@ -155,15 +155,15 @@ func (c *Conn) askServer() {
 func (c *Conn) handleCommand(cmd command) error {
 	switch cmd.opcode {
 	case registerXferMemory:
-		c.there, c.written = cmd.place, 0
+		c.peerMemory, c.written = cmd.place, 0
 	case getServerFeature:
 		switch {
 		case c.server:
-			c.questions, c.selected = c.questions+1, cmd.selected
-		case c.asked <= c.answered:
+			c.requests, c.selected = c.requests+1, cmd.selected
+		case c.requested <= c.answered:
 			return fmt.Errorf("%w: answers no request", ErrProtocol)
 		default:
-			c.answered = c.asked
+			c.answered = c.requested
 		}
 	case setClientFeature:
 		if !c.server || cmd.features != 0 {
@@ -179,9 +179,9 @@ func (c *Conn) notify() {
 		command{opcode: registerXferMemory, place: c.next()}) {
 		c.lent++
 	}
-	for c.questions > 0 && c.trySendCommand(c.canSendCommand(),
+	for c.requests > 0 && c.trySendCommand(c.canSendCommand(),
 		command{opcode: getServerFeature, selected: c.selected}) {
-		c.questions--
+		c.requests--
 	}
 	c.askServer()
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestHostileHost: a host that requests connections and never confirms them does not block two peers on another host.
+// TestHostileHost checks that a host that requests connections and never confirms them does not block two peers on
+// another host.
 func TestHostileHost(t *testing.T) {
 	fabric := func(address string) *soft.Fabric {
 		return rdmatest.NewFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,

@@ -56,7 +56,7 @@ func (c *headersCmd) Run(t tree) error {
 // detect returns the release of a directory. If no release matches, it returns the primary release of the project, so
 // that the error names every file that differs.
 func (c *headersCmd) detect(lock *fetch.Lock) (*fetch.Release, error) {
-	var near *fetch.Release
+	var candidate *fetch.Release
 	for _, p := range project.All {
 		if c.Project != "" && c.Project != p.Name {
 			continue
@@ -64,14 +64,14 @@ func (c *headersCmd) detect(lock *fetch.Lock) (*fetch.Release, error) {
 		if rel := lock.Detect(p.Name, c.From); rel != nil {
 			return rel, nil
 		}
-		if near == nil && (c.Project != "" || fetch.Has(p.Name, c.From)) {
-			near = lock.Primary(p.Name)
+		if candidate == nil && (c.Project != "" || fetch.Has(p.Name, c.From)) {
+			candidate = lock.Primary(p.Name)
 		}
 	}
-	if near == nil {
-		near = lock.Releases[0]
+	if candidate == nil {
+		candidate = lock.Releases[0]
 	}
-	return near, nil
+	return candidate, nil
 }
 
 // named reports whether names contains the release, by its number or the base of its file names.
@@ -108,8 +108,8 @@ func (c *headersCmd) provide(t tree, rel *fetch.Release) error {
 		logf("in headers/cache, all sums match")
 		return nil
 	}
-	lacking := (*fetch.IncompleteError)(nil)
-	if errors.Is(damaged, fetch.ErrNotCached) || errors.As(damaged, &lacking) {
+	incomplete := (*fetch.IncompleteError)(nil)
+	if errors.Is(damaged, fetch.ErrNotCached) || errors.As(damaged, &incomplete) {
 		damaged = nil
 	} else {
 		logf("headers/cache does not match its pins, downloading it again:\n%v", damaged)
@@ -120,9 +120,9 @@ func (c *headersCmd) provide(t tree, rel *fetch.Release) error {
 	switch {
 	case err == nil:
 		logf("downloaded, all sums match")
-	case errors.As(err, &lacking): // it remains unavailable, and record works without it
+	case errors.As(err, &incomplete): // it remains unavailable, and record works without it
 		logf("downloaded, except %s: the archive only has a rebuild, so their symbols are not compared",
-			strings.Join(lacking.Libraries, " and "))
+			strings.Join(incomplete.Libraries, " and "))
 		return nil
 	case damaged != nil:
 		return fmt.Errorf("%w\ndownloading it again failed: %w", damaged, err) // other commands read the cache

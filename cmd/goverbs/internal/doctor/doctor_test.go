@@ -26,7 +26,7 @@ import (
 // simulated is a simulated host.
 type simulated struct {
 	files, later fstest.MapFS
-	faces        map[string]Interface
+	interfaces   map[string]Interface
 	env          map[string]string
 	denied       map[string]error
 	library      string
@@ -50,8 +50,8 @@ func (p *simulated) edit(t *testing.T, line string) {
 	more, added, isLine := strings.Cut(line, " + ")
 	switch {
 	case words[0] == "rm" && words[1] == "interface":
-		require.Contains(t, p.faces, words[2])
-		delete(p.faces, words[2])
+		require.Contains(t, p.interfaces, words[2])
+		delete(p.interfaces, words[2])
 	case words[0] == "rm":
 		n := len(p.files)
 		maps.DeleteFunc(p.files, func(name string, _ *fstest.MapFile) bool {
@@ -65,7 +65,7 @@ func (p *simulated) edit(t *testing.T, line string) {
 		for _, a := range words[4:] {
 			one.Addresses = append(one.Addresses, netip.MustParsePrefix(a))
 		}
-		p.faces[words[1]] = one
+		p.interfaces[words[1]] = one
 	case words[0] == "env":
 		p.env[words[1]] = words[2]
 	case words[0] == "deny":
@@ -92,7 +92,7 @@ func (p *simulated) edit(t *testing.T, line string) {
 func newSimulated(t *testing.T, name string) *simulated {
 	text, err := os.ReadFile("testdata/" + name + ".txt")
 	require.NoError(t, err)
-	p := &simulated{files: fstest.MapFS{}, later: fstest.MapFS{}, faces: map[string]Interface{},
+	p := &simulated{files: fstest.MapFS{}, later: fstest.MapFS{}, interfaces: map[string]Interface{},
 		env: map[string]string{}, denied: map[string]error{}}
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
@@ -115,8 +115,8 @@ func (p *simulated) host() *Host {
 			_, err := fs.Stat(p.files, path)
 			return err
 		}}
-	for _, name := range slices.Sorted(maps.Keys(p.faces)) {
-		h.Interfaces = append(h.Interfaces, p.faces[name])
+	for _, name := range slices.Sorted(maps.Keys(p.interfaces)) {
+		h.Interfaces = append(h.Interfaces, p.interfaces[name])
 	}
 	return h
 }
@@ -160,7 +160,7 @@ func TestNative(t *testing.T) {
 	assert.Contains(t, text.String(), "\nlibrary  native\n")
 }
 
-// TestFaults injects faults and checks that each yields exactly one finding.
+// TestFaults checks that each fault yields exactly one finding.
 func TestFaults(t *testing.T) {
 	text, err := os.ReadFile("testdata/faults.txt")
 	require.NoError(t, err)
@@ -200,7 +200,7 @@ func TestFaults(t *testing.T) {
 // TestKnownDefects checks that known defects which an update fixes are reported for a host with an adapter of the
 // provider, from the first release that has the defect, and not for the release that fixes it.
 func TestKnownDefects(t *testing.T) {
-	// names returns the reported defects of a host with the given release.
+	// returns the reported defects of a host with the given release
 	names := func(t *testing.T, library, release string) []string {
 		on, own, driver := "efa", "efa", library
 		switch library {

@@ -44,8 +44,8 @@ func TestMain(m *testing.M) {
 // nobody is the UID of an unprivileged user.
 const nobody = 65534
 
-// hidden moves a file away and returns a function that restores it.
-func hidden(t *testing.T, pattern string) func() {
+// hide moves a file away and returns a function that restores it.
+func hide(t *testing.T, pattern string) func() {
 	names, err := filepath.Glob(pattern)
 	require.NoError(t, err)
 	require.NotEmpty(t, names, pattern)
@@ -75,8 +75,8 @@ func TestGuestDefects(t *testing.T) {
 	assert.Regexp(t, `: 44\.0, librdmacm: .*lost-devices.*node-guid.*; rxe: .*next-poll.*double-unlock`, all[0].What)
 }
 
-// TestGuest injects faults into a guest with Soft-RoCE. Each must yield exactly one finding, and applying its fix or an
-// equivalent must clear it.
+// TestGuest injects faults into a guest with Soft-RoCE and checks that each yields exactly one finding, which its fix
+// or an equivalent clears.
 func TestGuest(t *testing.T) {
 	if os.Getenv("GOVERBS_GUEST") == "" {
 		t.Skip("runs in a guest: go run ./conformance/vm/cmd/vmtest -- ./cmd/goverbs/internal/doctor")
@@ -137,7 +137,7 @@ func TestGuest(t *testing.T) {
 		}
 	}
 	var restore func()
-	hide := func(pattern string) func() { return func() { restore = hidden(t, pattern) } }
+	hide := func(pattern string) func() { return func() { restore = hide(t, pattern) } }
 	undo := func() { restore() }
 	elsewhere := program(func(cmd *exec.Cmd) { cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET })
 	wrong := program(func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=mlx5_9") })

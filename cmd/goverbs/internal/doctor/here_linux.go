@@ -29,11 +29,11 @@ func Here(ctx context.Context, interval time.Duration) (*Host, error) {
 			}
 			return f.Close()
 		}}
-	faces, err := net.Interfaces()
+	interfaces, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range faces {
+	for _, f := range interfaces {
 		one := Interface{Name: f.Name, MTU: f.MTU, Up: f.Flags&net.FlagUp != 0}
 		addresses, err := f.Addrs()
 		if err != nil {

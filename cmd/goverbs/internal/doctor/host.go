@@ -67,18 +67,18 @@ func (h *Host) list(dir string) []string { return sysfs.List(h.FS, dir) }
 
 func (h *Host) target(name string) string { return sysfs.Target(h.FS, name) }
 
-// signs are files that exist if a module is built in.
-var signs = map[string]string{"ib_uverbs": "sys/class/infiniband_verbs/abi_version",
+// builtinFiles are files that exist if a module is built in.
+var builtinFiles = map[string]string{"ib_uverbs": "sys/class/infiniband_verbs/abi_version",
 	"rdma_ucm": "sys/class/misc/rdma_cm"}
 
 // module reports whether a kernel module is loaded or built in.
 func (h *Host) module(name string) bool {
-	sign, ok := signs[name]
+	sign, ok := builtinFiles[name]
 	return h.has("sys/module/"+name) || ok && h.has(sign)
 }
 
-// face returns an interface of this namespace.
-func (h *Host) face(name string) *Interface {
+// interfaceNamed returns an interface of this namespace.
+func (h *Host) interfaceNamed(name string) *Interface {
 	for i := range h.Interfaces {
 		if h.Interfaces[i].Name == name {
 			return &h.Interfaces[i]

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// leastMemory is the least amount of memory that a program must be able to register.
-const leastMemory = 1 << 20
+// minMemory is the smallest amount of memory that a program must be able to register.
+const minMemory = 1 << 20
 
 // limit returns a limit of /proc/self/limits, and whether it is limited at all.
 func (h *Host) limit(name string) (uint64, bool) {
@@ -29,8 +29,8 @@ func (h *Host) limit(name string) (uint64, bool) {
 	return math.MaxUint64, false
 }
 
-// mayLock reports whether this process has CAP_IPC_LOCK, which lifts the limit of locked memory.
-func (h *Host) mayLock() bool {
+// hasIPCLock reports whether this process has CAP_IPC_LOCK, which lifts the limit of locked memory.
+func (h *Host) hasIPCLock() bool {
 	const lock = 14
 	for line := range strings.Lines(h.text("proc/self/status")) {
 		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
@@ -42,7 +42,7 @@ func (h *Host) mayLock() bool {
 }
 
 func (h *Host) checkLimits() (all []Finding) {
-	if n, limited := h.limit("Max locked memory"); limited && n < leastMemory && !h.mayLock() {
+	if n, limited := h.limit("Max locked memory"); limited && n < minMemory && !h.hasIPCLock() {
 		all = append(all, found("limits.memlock", "this process", fmt.Sprintf("%d bytes", n)))
 	}
 	if n, limited := h.limit("Max open files"); limited && n < 256 {

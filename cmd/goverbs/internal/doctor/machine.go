@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/sysfs"
 )
 
-// rising lists error counters by the cause that an increase indicates.
-var rising = []struct {
+// errorCounters lists error counters by the cause that an increase indicates.
+var errorCounters = []struct {
 	id    string
 	names []string
 }{
@@ -31,7 +31,7 @@ func (h *Host) checkCounters() (all []Finding) {
 		return nil
 	}
 	h.ports(func(p *sysfs.Port) {
-		for _, kind := range rising {
+		for _, kind := range errorCounters {
 			var rose []string
 			for _, dir := range []string{p.Dir + "/counters/", p.Dir + "/hw_counters/"} {
 				for _, name := range kind.names {

@@ -16,7 +16,7 @@ import (
 func (h *Host) checkNamespace() (all []Finding) {
 	h.ports(func(p *sysfs.Port) {
 		for _, name := range p.Netdevs {
-			if h.face(name) == nil {
+			if h.interfaceNamed(name) == nil {
 				all = append(all, found("namespace.netdev", p.String(), name+" is in another namespace", name, name))
 			}
 		}
@@ -24,18 +24,18 @@ func (h *Host) checkNamespace() (all []Finding) {
 	return all
 }
 
-// faces returns the interfaces of a port in this namespace.
-func (h *Host) faces(p *sysfs.Port) (all []*Interface) {
+// interfaces returns the interfaces of a port in this namespace.
+func (h *Host) interfaces(p *sysfs.Port) (all []*Interface) {
 	for _, name := range p.Netdevs {
-		if f := h.face(name); f != nil {
+		if f := h.interfaceNamed(name); f != nil {
 			all = append(all, f)
 		}
 	}
 	return all
 }
 
-// up reports whether a port is active. If it is not, checkLink reports the reason.
-func (h *Host) up(p *sysfs.Port) bool { return p.State == "ACTIVE" }
+// active reports whether a port is active. If it is not, checkLink reports the reason.
+func (h *Host) active(p *sysfs.Port) bool { return p.State == "ACTIVE" }
 
 func (h *Host) checkLink() (all []Finding) {
 	h.ports(func(p *sysfs.Port) {
@@ -49,7 +49,7 @@ func (h *Host) checkLink() (all []Finding) {
 // link returns the root cause if a port does not work.
 func (h *Host) link(p *sysfs.Port) *Finding {
 	one := func(f Finding) *Finding { return &f }
-	for _, f := range h.faces(p) {
+	for _, f := range h.interfaces(p) {
 		if !f.Up {
 			return one(found("link.down", p.String(), f.Name+" is down", f.Name))
 		}
@@ -62,7 +62,7 @@ func (h *Host) link(p *sysfs.Port) *Finding {
 		return one(found("link.sm", p.String(), "state INIT"))
 	case p.InfiniBand() && p.Phys != "" && p.Phys != "LinkUp":
 		return one(found("link.carrier", p.String(), "physical state "+p.Phys, p.Of.Name))
-	case !h.up(p) && len(h.faces(p)) == len(p.Netdevs): // otherwise checkNamespace reports it
+	case !h.active(p) && len(h.interfaces(p)) == len(p.Netdevs): // otherwise checkNamespace reports it
 		return one(found("link.port", p.String(), "state "+p.State))
 	}
 	if rate := h.text(p.Dir + "/rate"); p.InfiniBand() && strings.Contains(rate, "(1X ") {
@@ -76,7 +76,7 @@ func routed(a netip.Addr) bool { return !a.IsLinkLocalUnicast() && !a.IsLoopback
 
 func (h *Host) checkGIDs() (all []Finding) {
 	h.ports(func(p *sysfs.Port) {
-		if !p.Ethernet() || !h.up(p) || len(h.faces(p)) < len(p.Netdevs) {
+		if !p.Ethernet() || !h.active(p) || len(h.interfaces(p)) < len(p.Netdevs) {
 			return // other checks report the reason
 		}
 		name := "NETDEV"
@@ -93,12 +93,12 @@ func (h *Host) checkGIDs() (all []Finding) {
 				continue
 			}
 			global++
-			if f := h.face(g.Netdev); f != nil && !f.holds(g.Address) {
+			if f := h.interfaceNamed(g.Netdev); f != nil && !f.holds(g.Address) {
 				where := fmt.Sprintf("%v GID %d", p, g.Index)
 				all = append(all, found("gids.stale", where, g.Address.String(), g.Address, g.Netdev))
 			}
 		}
-		for _, f := range h.faces(p) {
+		for _, f := range h.interfaces(p) {
 			for _, a := range f.Addresses {
 				has := func(g sysfs.GID) bool { return g.Address == a.Addr() }
 				if routed(a.Addr()) && !slices.ContainsFunc(p.GIDs, has) {
@@ -144,7 +144,7 @@ func (h *Host) checkMTU() (all []Finding) {
 		if !p.Ethernet() {
 			return
 		}
-		for _, f := range h.faces(p) {
+		for _, f := range h.interfaces(p) {
 			if f.MTU == 0 {
 				continue
 			}
@@ -167,7 +167,7 @@ func (h *Host) checkMTU() (all []Finding) {
 
 func (h *Host) checkPKeys() (all []Finding) {
 	h.ports(func(p *sysfs.Port) {
-		if !p.InfiniBand() || !h.up(p) {
+		if !p.InfiniBand() || !h.active(p) {
 			return
 		}
 		full, limited := 0, 0
@@ -199,7 +199,7 @@ func (h *Host) checkIPoIB() []Finding {
 			first = p
 		}
 	})
-	if first == nil || !h.up(first) {
+	if first == nil || !h.active(first) {
 		return nil
 	}
 	const infiniband = "32" // ARPHRD_INFINIBAND
@@ -219,12 +219,12 @@ func (h *Host) checkNetwork() []Finding {
 	owner := map[netip.Prefix]string{}
 	var all []Finding
 	h.ports(func(p *sysfs.Port) {
-		for _, f := range h.faces(p) {
+		for _, f := range h.interfaces(p) {
 			for _, a := range f.Addresses {
 				subnet := a.Masked()
-				other, taken := owner[subnet]
+				other, seen := owner[subnet]
 				owner[subnet] = f.Name
-				if taken && other != f.Name && a.Addr().Is4() {
+				if seen && other != f.Name && a.Addr().Is4() {
 					all = append(all, found("network.subnet", p.String(), fmt.Sprintf("%s and %s in %v", other, f.Name,
 						subnet)))
 				}

@@ -86,8 +86,8 @@ func probeUDP(ctx context.Context, peer string) error {
 	return err
 }
 
-// troubled reports whether this host's device has a problem, which must be fixed first.
-func (r *Report) troubled(device string) bool {
+// hasProblem reports whether this host's device has a problem, which must be fixed first.
+func (r *Report) hasProblem(device string) bool {
 	return device != "" && slices.ContainsFunc(r.Findings, func(f Finding) bool {
 		name, _, _ := strings.Cut(f.Where, " ")
 		return f.Level == Problem && name == device
@@ -118,7 +118,7 @@ func ExaminePair(ctx context.Context, probes Probes, o ping.Options, r *Report) 
 	}
 	r.Pair = &Pair{Peer: o.Peer, Pings: pings}
 	r.Checks = append(r.Checks, "pair")
-	if pings.Failed() > 0 && r.troubled(pings.Device) {
+	if pings.Failed() > 0 && r.hasProblem(pings.Device) {
 		return nil
 	}
 	x := &pair{ctx: ctx, probes: probes, o: o, report: r}
@@ -156,7 +156,7 @@ func (x *pair) pings() bool {
 	if f := rc.Failure; f != nil {
 		switch f.Step {
 		case "connect over TCP":
-			x.found("pair.tcp", f.What, remedy(f))
+			x.found("pair.tcp", f.What, fixes(f))
 			return false
 		case "exchange endpoints":
 			switch {
@@ -164,7 +164,7 @@ func (x *pair) pings() bool {
 				x.found("pair.serve", f.What, "")
 				return false
 			case rc.Other == "":
-				x.found("pair.answer", f.What, remedy(f))
+				x.found("pair.answer", f.What, fixes(f))
 				return false
 			} // otherwise connecting the peer's queue pair failed: compare the endpoints
 		}
@@ -176,29 +176,29 @@ func (x *pair) pings() bool {
 	case both && here.IsValid() && there.IsValid() && here.Is4() != there.Is4():
 		x.found("pair.gid", fmt.Sprintf("here %v, peer %v", here, there), "")
 	case both && here.IsValid() && there.IsValid() && rc.Failure.Step != "create the queue pair":
-		x.silence(rc.Failure, here, there)
+		x.noPackets(rc.Failure, here, there)
 	case both:
-		x.found("pair.roce", rc.Failure.What, remedy(rc.Failure))
+		x.found("pair.roce", rc.Failure.What, fixes(rc.Failure))
 	default:
-		x.single("pair.rc", rc.Failure)
-		x.single("pair.ud", ud.Failure)
-		if !follows(cm.Failure, rc.Failure, ud.Failure) {
-			x.single("pair.cm", cm.Failure)
+		x.reportFailure("pair.rc", rc.Failure)
+		x.reportFailure("pair.ud", ud.Failure)
+		if !isConsequence(cm.Failure, rc.Failure, ud.Failure) {
+			x.reportFailure("pair.cm", cm.Failure)
 		}
 	}
 	return rc.Failure == nil
 }
 
-// single reports the failure of one kind.
-func (x *pair) single(id string, f *ping.Failure) {
+// reportFailure reports the failure of one kind.
+func (x *pair) reportFailure(id string, f *ping.Failure) {
 	if f != nil {
-		x.found(id, f.Step+": "+f.What, remedy(f))
+		x.found(id, f.Step+": "+f.What, fixes(f))
 	}
 }
 
-// follows reports whether the failure of the connection manager follows from another one: it connects with datagrams
-// and pings over a reliable connection.
-func follows(cm, rc, ud *ping.Failure) bool {
+// isConsequence reports whether the failure of the connection manager follows from another one: it connects with
+// datagrams and pings over a reliable connection.
+func isConsequence(cm, rc, ud *ping.Failure) bool {
 	switch {
 	case cm == nil:
 		return true
@@ -210,9 +210,9 @@ func follows(cm, rc, ud *ping.Failure) bool {
 	return false
 }
 
-// silence finds out why no RoCE packet arrives. A TCP connection between the addresses of the GIDs shows whether only
+// noPackets finds out why no RoCE packet arrives. A TCP connection between the addresses of the GIDs shows whether only
 // RoCE is blocked.
-func (x *pair) silence(f *ping.Failure, here, there netip.Addr) {
+func (x *pair) noPackets(f *ping.Failure, here, there netip.Addr) {
 	tcpErr := x.probes.TCP(x.ctx, here, there, x.o.Port)
 	udpErr := x.probes.UDP(x.ctx, there.String())
 	switch {
@@ -228,12 +228,12 @@ func (x *pair) silence(f *ping.Failure, here, there netip.Addr) {
 	case !errors.Is(tcpErr, syscall.ECONNREFUSED):
 		x.found("pair.address", fmt.Sprintf("from %v to %v: %v", here, there, tcpErr), there, there, here)
 	default:
-		x.found("pair.roce", f.What, remedy(f))
+		x.found("pair.roce", f.What, fixes(f))
 	}
 }
 
-// remedy returns the fixes of a failed ping.
-func remedy(f *ping.Failure) string {
+// fixes returns the fixes of a failed ping.
+func fixes(f *ping.Failure) string {
 	return cmp.Or(strings.Join(f.Fixes, "; or "), "run goverbs ping for details")
 }
 

@@ -21,8 +21,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// way is a simulated network between two hosts.
-type way struct {
+// network is a simulated network between two hosts.
+type network struct {
 	own, other string // endpoints
 	pkeys      string // of the peer
 	most       int    // payload of the largest packet that arrives
@@ -31,7 +31,7 @@ type way struct {
 	blocked    error // of TCP between the GIDs' addresses
 }
 
-func (p *way) probes() Probes {
+func (p *network) probes() Probes {
 	return Probes{
 		UDP: func(context.Context, string) error { return p.refused },
 		TCP: func(context.Context, netip.Addr, netip.Addr, int) error { return p.blocked },
@@ -64,33 +64,33 @@ func TestPairFaults(t *testing.T) {
 		return map[string]ping.Failure{kind: {Step: "ping", What: "it failed"}}
 	}
 	seen := map[string]bool{}
-	for id, change := range map[string]func(p *way){
-		"":           func(*way) {},
-		"pair.tcp":   func(p *way) { p.fails = all("connect over TCP") },
-		"pair.serve": func(p *way) { p.fails = all("exchange endpoints") },
-		"pair.answer": func(p *way) {
+	for id, change := range map[string]func(p *network){
+		"":           func(*network) {},
+		"pair.tcp":   func(p *network) { p.fails = all("connect over TCP") },
+		"pair.serve": func(p *network) { p.fails = all("exchange endpoints") },
+		"pair.answer": func(p *network) {
 			p.fails, p.other = all("exchange endpoints"), ""
 			for kind, f := range p.fails {
 				f.Answered = true
 				p.fails[kind] = f
 			}
 		},
-		"pair.roce": func(p *way) { p.fails, p.blocked = all("ping"), syscall.ECONNREFUSED },
-		"pair.refused": func(p *way) {
+		"pair.roce": func(p *network) { p.fails, p.blocked = all("ping"), syscall.ECONNREFUSED },
+		"pair.refused": func(p *network) {
 			p.fails, p.refused, p.blocked = all("ping"), syscall.ECONNREFUSED, syscall.ECONNREFUSED
 		},
-		"pair.firewall": func(p *way) { p.fails = all("ping") },
-		"pair.address":  func(p *way) { p.fails, p.blocked = all("connect the queue pair"), syscall.EHOSTUNREACH },
-		"pair.rc":       func(p *way) { p.fails = one(ping.RC) },
-		"pair.ud":       func(p *way) { p.fails = one(ping.UD) },
-		"pair.cm":       func(p *way) { p.fails = one(ping.CM) },
-		"pair.gid":      func(p *way) { p.fails, p.other = all("ping"), end("2001:db8::1", 4096) },
-		"pair.pkey":     func(p *way) { p.pkeys = "0x8001" },
-		"pair.mtu":      func(p *way) { p.most = 1400 },
-		"pair.mtus":     func(p *way) { p.other = end("::ffff:192.0.2.2", 1024) },
+		"pair.firewall": func(p *network) { p.fails = all("ping") },
+		"pair.address":  func(p *network) { p.fails, p.blocked = all("connect the queue pair"), syscall.EHOSTUNREACH },
+		"pair.rc":       func(p *network) { p.fails = one(ping.RC) },
+		"pair.ud":       func(p *network) { p.fails = one(ping.UD) },
+		"pair.cm":       func(p *network) { p.fails = one(ping.CM) },
+		"pair.gid":      func(p *network) { p.fails, p.other = all("ping"), end("2001:db8::1", 4096) },
+		"pair.pkey":     func(p *network) { p.pkeys = "0x8001" },
+		"pair.mtu":      func(p *network) { p.most = 1400 },
+		"pair.mtus":     func(p *network) { p.other = end("::ffff:192.0.2.2", 1024) },
 	} {
 		seen[id] = true
-		p := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), pkeys: "0x7fff", most: 5000}
+		p := &network{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), pkeys: "0x7fff", most: 5000}
 		change(p)
 		r := &Report{}
 		require.NoError(t, ExaminePair(t.Context(), p.probes(), ping.Options{Peer: "there", Size: 64}, r))
@@ -107,7 +107,7 @@ func TestPairFaults(t *testing.T) {
 			assert.Equal(t, 1024, r.Pair.PathMTU)
 		}
 	}
-	own := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping"),
+	own := &network{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping"),
 		pkeys: "0xffff", refused: syscall.EPERM}
 	r := &Report{}
 	require.NoError(t, ExaminePair(t.Context(), own.probes(), ping.Options{Peer: "there"}, r))
@@ -115,7 +115,7 @@ func TestPairFaults(t *testing.T) {
 	assert.Contains(t, r.Findings[0].What, "on this host")
 	assert.Len(t, r.Pair.Pings.Results, 2, "a connection manager message would break Soft-RoCE of Linux 6.12")
 	r = &Report{Findings: []Finding{found("namespace.netdev", "rxe0 port 1", "", "eth0", "eth0")}}
-	p := &way{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping")}
+	p := &network{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping")}
 	require.NoError(t, ExaminePair(t.Context(), p.probes(), ping.Options{Peer: "there"}, r))
 	assert.Len(t, r.Findings, 1, "a failure that the host's problem explains is reported twice")
 	for _, c := range causes {
@@ -123,7 +123,7 @@ func TestPairFaults(t *testing.T) {
 	}
 }
 
-// TestPair examines two software devices with addresses.
+// TestPair checks the report about two software devices with addresses.
 func TestPair(t *testing.T) {
 	s := &ping.Server{Device: "soft@127.79.1.1", GIDIndex: -1, Port: 18597, CMPort: 17175, PingPong: ping.RC,
 		Log: func(string) {}}
@@ -151,7 +151,7 @@ func TestPair(t *testing.T) {
 	assert.Contains(t, r.Findings[0].Fix, "start goverbs serve on the peer")
 }
 
-// TestFailingPairs injects faults between software devices.
+// TestFailingPairs checks the findings for faults between software devices.
 func TestFailingPairs(t *testing.T) {
 	t.Run("pair.refused", func(t *testing.T) { // the peer reports an endpoint at an unused address
 		d, err := rdma.Open("soft@127.79.1.3") // its connection manager rejects

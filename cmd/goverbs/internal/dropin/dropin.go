@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package dropin finds the drop-in libraries, with which C programs run on the software device.
+// Package dropin finds the drop-in libraries, which run C programs on the software device.
 package dropin
 
 import (
@@ -16,7 +16,7 @@ import (
 const runner = "goverbs-run"
 
 // Find returns the path of goverbs-run: in GOVERBS_LIBRARIES, next to this program, or in PATH. It ignores relative
-// paths. The error lists these places and the remedy.
+// paths. The error lists these places and how to install it.
 func Find() (string, error) {
 	var looked []string
 	try := func(dir string) (string, bool) {

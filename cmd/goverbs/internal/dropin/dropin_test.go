@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFind checks the documented places, and that relative paths are ignored.
+// TestFind checks the documented places and that relative paths are ignored.
 func TestFind(t *testing.T) {
 	here, elsewhere := t.TempDir(), t.TempDir()
 	t.Chdir(here)

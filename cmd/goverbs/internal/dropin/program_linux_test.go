@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatic compares static with debug/elf on programs of this host and on damaged copies.
+// TestStatic compares the result of static with that of debug/elf for programs of this host and for damaged copies.
 func TestStatic(t *testing.T) {
 	files, err := filepath.Glob("/usr/*bin/[a-l]*")
 	require.NoError(t, err)

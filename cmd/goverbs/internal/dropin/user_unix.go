@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// changesUser reports whether a program runs as another user or group than this process.
+// changesUser reports whether a program runs as a user or group other than this process's.
 func changesUser(info os.FileInfo) bool {
 	of, ok := info.Sys().(*syscall.Stat_t)
 	return ok && (info.Mode()&os.ModeSetuid != 0 && int(of.Uid) != os.Geteuid() ||

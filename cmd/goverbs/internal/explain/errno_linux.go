@@ -36,20 +36,20 @@ func errnos(words []string) (all All) {
 		if verb != "" {
 			name = verb
 		}
-		all = append(all, of(name, r.Errno, r.Reason, r.Source))
+		all = append(all, errnoOf(name, r.Errno, r.Reason, r.Source))
 	}
 	switch {
 	case all != nil || number == 0:
 	case verb != "":
-		all = append(all, of(verb, number, "not documented for this verb; package rdma adds the reason if it can, "+
-			"since it checks the arguments", ""))
+		all = append(all, errnoOf(verb, number, "not documented for this verb; package rdma adds the reason if it "+
+			"can, since it checks the arguments", ""))
 	default:
-		all = append(all, of("any call", number, "", ""))
+		all = append(all, errnoOf("any call", number, "", ""))
 	}
 	return all
 }
 
-func of(verb string, number runtime.Errno, reason, source string) *Explanation {
+func errnoOf(verb string, number runtime.Errno, reason, source string) *Explanation {
 	e := &Explanation{Kind: fmt.Sprintf("errno %d of %s", uint(number), verb), Name: unix.ErrnoName(number)}
 	e.fact("meaning", number.Error())
 	e.fact("reason", reason)

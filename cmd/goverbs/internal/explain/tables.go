@@ -224,16 +224,16 @@ func shortType(t ibv.QPType) string { return strings.TrimPrefix(t.String(), "IBV
 
 // types lists the queue pair types that allow an operation, always or with a capability.
 func types(answer func(ibv.QPType) ibv.Answer) string {
-	return yes(ibv.QPT_RC, ibv.QPT_DRIVER, shortType, answer)
+	return allowed(ibv.QPT_RC, ibv.QPT_DRIVER, shortType, answer)
 }
 
 // operations lists the allowed operations, always or with a capability.
 func operations(answer func(ibv.WROpcode) ibv.Answer) string {
 	short := func(op ibv.WROpcode) string { return strings.TrimPrefix(op.String(), "IBV_WR_") }
-	return yes(ibv.WR_RDMA_WRITE, ibv.WR_ATOMIC_WRITE, short, answer)
+	return allowed(ibv.WR_RDMA_WRITE, ibv.WR_ATOMIC_WRITE, short, answer)
 }
 
-func yes[T ~uint32](first, last T, name func(T) string, answer func(T) ibv.Answer) string {
+func allowed[T ~uint32](first, last T, name func(T) string, answer func(T) ibv.Answer) string {
 	var names []string
 	for v := first; v <= last; v++ {
 		if a := answer(v); a == ibv.AnswerYes || a == ibv.AnswerNeedsCapability {

@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/exporter.md and testdata")
 
-// adapter returns a simulated host with an adapter and programs.
-func adapter(t *testing.T) *resources.Host {
+// simulatedHost returns a simulated host with an adapter and programs.
+func simulatedHost(t *testing.T) *resources.Host {
 	h, err := fixture.MLX5()
 	require.NoError(t, err)
 	h.Publishing = func() ([]stats.Answer, []error) {
@@ -47,9 +47,9 @@ func text(t *testing.T, c *Collector) string {
 // volatile lists prefixes of lines that vary.
 var volatile = []string{"goverbs_exporter_read_seconds ", "goverbs_exporter_info{"}
 
-// TestText compares the complete output for a host with an adapter, and runs Prometheus' linter.
+// TestText compares the complete output for a host with an adapter, and runs Prometheus's linter.
 func TestText(t *testing.T) {
-	out := text(t, &Collector{Host: adapter(t), By: "pid", Processes: 50})
+	out := text(t, &Collector{Host: simulatedHost(t), By: "pid", Processes: 50})
 	problems, err := promlint.New(strings.NewReader(out)).Lint()
 	require.NoError(t, err)
 	assert.Empty(t, problems)
@@ -76,7 +76,7 @@ func TestText(t *testing.T) {
 
 // TestBounded checks that the number of processes is limited and no object is lost.
 func TestBounded(t *testing.T) {
-	s := &resources.Host{FS: adapter(t).FS}
+	s := &resources.Host{FS: simulatedHost(t).FS}
 	c := &Collector{Host: s, By: "pid", Processes: 3}
 	var objects []resources.Object
 	for i := range uint32(1000) {
@@ -106,7 +106,7 @@ func TestBounded(t *testing.T) {
 	assert.Empty(t, all[0].pid)
 	c.Processes = 0
 	assert.Equal(t, others, c.programs(objects)[0].name)
-	out := text(t, &Collector{Host: adapter(t), By: "none", Processes: 1})
+	out := text(t, &Collector{Host: simulatedHost(t), By: "none", Processes: 1})
 	assert.NotContains(t, out, "goverbs_process_")
 	assert.Contains(t, out, `goverbs_software_receive_queue_bytes{address="",process="(others)"} 0`)
 }
@@ -120,7 +120,7 @@ func TestNone(t *testing.T) {
 	assert.NotContains(t, out, "goverbs_device_info")
 }
 
-// TestPage compares the list of metrics in docs/exporter.md.
+// TestPage checks that docs/exporter.md lists the metrics.
 func TestPage(t *testing.T) {
 	const file, begin, end = "../../../../docs/exporter.md", "<!-- metrics -->\n", "<!-- end of metrics -->\n"
 	page, err := os.ReadFile(file)

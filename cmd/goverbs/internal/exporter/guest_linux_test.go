@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// exported returns the metrics that a command prints, by name and labels.
-func exported(t *testing.T, text string) map[string]string {
+// parseExport returns the metrics that a command prints, by name and labels.
+func parseExport(t *testing.T, text string) map[string]string {
 	values := map[string]string{}
 	for line := range strings.Lines(text) {
 		if i := strings.LastIndexByte(line, ' '); line[0] != '#' {
@@ -65,7 +65,7 @@ func TestGuest(t *testing.T) {
 	problems, err := promlint.New(strings.NewReader(string(out))).Lint()
 	require.NoError(t, err)
 	assert.Empty(t, problems)
-	values, compared := exported(t, string(out)), 0
+	values, compared := parseExport(t, string(out)), 0
 	is := func(want any, format string, args ...any) {
 		t.Helper()
 		name := fmt.Sprintf(format, args...)
@@ -113,7 +113,7 @@ func serveInGuest(t *testing.T, once map[string]string) {
 	at := strings.Fields(line)
 	status, body := get(t, at[len(at)-1])
 	assert.Equal(t, http.StatusOK, status)
-	values := exported(t, body)
+	values := parseExport(t, body)
 	for name, value := range once {
 		if strings.HasPrefix(name, "goverbs_device_objects") {
 			assert.Equal(t, value, values[name], name)

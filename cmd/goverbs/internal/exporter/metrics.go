@@ -26,107 +26,109 @@ var (
 	ofProcess = []string{"device", "process", "pid"}
 )
 
-// named returns a family.
-func named(name, help string, kind prometheus.ValueType, labels ...string) *metric {
+// newMetric returns a family.
+func newMetric(name, help string, kind prometheus.ValueType, labels ...string) *metric {
 	return &metric{name: name, help: help, kind: kind, labels: labels,
 		desc: prometheus.NewDesc(name, help, labels, nil)}
 }
 
-// counted returns a family for a file in the counters directory of a port.
-func counted(file, name string, factor float64, help string) *metric {
-	m := named("goverbs_port_"+name+"_total", help, counter, ofPort...)
+// portCounter returns a family for a file in the counters directory of a port.
+func portCounter(file, name string, factor float64, help string) *metric {
+	m := newMetric("goverbs_port_"+name+"_total", help, counter, ofPort...)
 	m.file, m.factor = file, factor
 	return m
 }
 
 // Families other than port counters.
 var (
-	deviceInfo = named("goverbs_device_info", "Information about a device; always 1.", gauge, "device", "driver",
+	deviceInfo = newMetric("goverbs_device_info", "Information about a device; always 1.", gauge, "device", "driver",
 		"firmware", "board", "node_guid")
-	deviceObjects = named("goverbs_device_objects", "Objects of all programs and the kernel on a device, by "+
+	deviceObjects = newMetric("goverbs_device_objects", "Objects of all programs and the kernel on a device, by "+
 		"kind: qp, mr, cq, pd, cm_id, srq, ctx.", gauge, "device", "kind")
-	deviceHidden = named("goverbs_device_hidden_objects", "Objects that the kernel did not list because they belong "+
-		"to other PID namespaces.", gauge, "device", "kind")
-	processObjects = named("goverbs_process_objects", "Objects of a program on a device, by kind.", gauge,
+	deviceHidden = newMetric("goverbs_device_hidden_objects", "Objects that the kernel did not list because they "+
+		"belong to other PID namespaces.", gauge, "device", "kind")
+	processObjects = newMetric("goverbs_process_objects", "Objects of a program on a device, by kind.", gauge,
 		append(ofProcess[:3:3], "kind")...)
-	processBytes = named("goverbs_process_memory_region_bytes", "Total size of a program's memory regions.", gauge,
+	processBytes = newMetric("goverbs_process_memory_region_bytes", "Total size of a program's memory regions.", gauge,
 		ofProcess...)
-	portInfo = named("goverbs_port_info", "State of a port and its link; always 1.", gauge, "device", "port",
+	portInfo = newMetric("goverbs_port_info", "State of a port and its link; always 1.", gauge, "device", "port",
 		"state", "physical_state", "link_layer")
-	portActive = named("goverbs_port_active", "1 if the port is ACTIVE, 0 otherwise.", gauge, ofPort...)
-	portRate   = named("goverbs_port_rate_bytes_per_second", "Link rate of a port.", gauge,
+	portActive = newMetric("goverbs_port_active", "1 if the port is ACTIVE, 0 otherwise.", gauge, ofPort...)
+	portRate   = newMetric("goverbs_port_rate_bytes_per_second", "Link rate of a port.", gauge,
 		ofPort...)
-	portOther = named("goverbs_port_events_total", "Port counters without a separate metric.", counter,
+	portOther = newMetric("goverbs_port_events_total", "Port counters without a separate metric.", counter,
 		"device", "port", "counter")
-	hardware = named("goverbs_hardware_events_total", "Driver counters of a port, under the driver's names "+
+	hardware = newMetric("goverbs_hardware_events_total", "Driver counters of a port, under the driver's names "+
 		"(hw_counters, rdma statistic).", counter, "device", "port", "counter")
-	softwareWaiting = named("goverbs_software_receive_queue_bytes", "Socket memory of packets that a software device "+
-		"has not read yet.", gauge, "address", "process")
-	softwareDrops = named("goverbs_software_dropped_packets_total", "Packets dropped because the socket of a software "+
-		"device was full.", counter, "address", "process")
-	posted = named("goverbs_process_posted_requests_total", "Work requests posted to checked queues: "+
+	softwareWaiting = newMetric("goverbs_software_receive_queue_bytes", "Socket memory of packets that a software "+
+		"device has not read yet.", gauge, "address", "process")
+	softwareDrops = newMetric("goverbs_software_dropped_packets_total", "Packets dropped because the socket of a "+
+		"software device was full.", counter, "address", "process")
+	posted = newMetric("goverbs_process_posted_requests_total", "Work requests posted to checked queues: "+
 		"send, receive, shared_receive.", counter, append(ofProcess[:3:3], "queue")...)
-	completed = named("goverbs_process_completed_requests_total", "Posted work requests that have completed.", counter,
+	completed = newMetric("goverbs_process_completed_requests_total",
+		"Posted work requests that have completed.", counter,
 		append(ofProcess[:3:3], "queue")...)
-	outstanding = named("goverbs_process_outstanding_requests", "Posted work requests that have not completed.", gauge,
+	outstanding = newMetric("goverbs_process_outstanding_requests",
+		"Posted work requests that have not completed.", gauge,
 		append(ofProcess[:3:3], "queue")...)
-	slots = named("goverbs_process_queue_slots", "Capacity of a program's checked queues.", gauge,
+	slots = newMetric("goverbs_process_queue_slots", "Capacity of a program's checked queues.", gauge,
 		append(ofProcess[:3:3], "queue")...)
-	queues = named("goverbs_process_queues", "Queues of a program, by whether they are counted (checked).",
+	queues = newMetric("goverbs_process_queues", "Queues of a program, by whether they are counted (checked).",
 		gauge, append(ofProcess[:3:3], "queue", "counted")...)
-	softwareObjects = named("goverbs_process_software_objects", "Objects of a program on a software device, by "+
+	softwareObjects = newMetric("goverbs_process_software_objects", "Objects of a program on a software device, by "+
 		"kind.", gauge, append(ofProcess[:3:3], "kind")...)
-	softwareBytes = named("goverbs_process_software_memory_region_bytes",
+	softwareBytes = newMetric("goverbs_process_software_memory_region_bytes",
 		"Total size of a program's memory regions on a software device.", gauge, ofProcess...)
-	softwareEvents = named("goverbs_process_software_events_total", "Counters of a program's software devices "+
+	softwareEvents = newMetric("goverbs_process_software_events_total", "Counters of a program's software devices "+
 		"(docs/wire.md).", counter, append(ofProcess[:3:3], "counter")...)
-	leases = named("goverbs_process_cache_leases_total", "Leases from a program's registration caches: of registered "+
-		"memory (hit) or new registrations (miss).", counter, "process", "pid", "result")
-	dropped = named("goverbs_process_cache_dropped_regions_total", "Regions evicted from caches: for a limit, or "+
+	leases = newMetric("goverbs_process_cache_leases_total", "Leases from a program's registration caches: of "+
+		"registered memory (hit) or new registrations (miss).", counter, "process", "pid", "result")
+	dropped = newMetric("goverbs_process_cache_dropped_regions_total", "Regions evicted from caches: for a limit, or "+
 		"because the memory was unmapped.", counter, "process", "pid", "reason")
-	cached      = named("goverbs_process_cache_regions", "Regions in caches.", gauge, "process", "pid")
-	cachedBytes = named("goverbs_process_cache_bytes", "Total size of regions in caches.", gauge, "process", "pid")
+	cached      = newMetric("goverbs_process_cache_regions", "Regions in caches.", gauge, "process", "pid")
+	cachedBytes = newMetric("goverbs_process_cache_bytes", "Total size of regions in caches.", gauge, "process", "pid")
 
-	processHardware = named("goverbs_process_hardware_events_total", "Hardware counters bound to the queue pairs of a "+
-		"program (rdma statistic qp).", counter,
+	processHardware = newMetric("goverbs_process_hardware_events_total", "Hardware counters bound to the queue pairs "+
+		"of a program (rdma statistic qp).", counter,
 		append(ofProcess[:3:3], "port", "counter")...)
 
-	notes = named("goverbs_exporter_notes", "Number of reasons for missing data; goverbs top prints them.", gauge)
-	took  = named("goverbs_exporter_read_seconds", "Time spent reading these metrics from the kernel.", gauge)
-	info  = named("goverbs_exporter_info", "Version of the exporter; always 1.", gauge, "version", "go")
+	notes = newMetric("goverbs_exporter_notes", "Number of reasons for missing data; goverbs top prints them.", gauge)
+	took  = newMetric("goverbs_exporter_read_seconds", "Time spent reading these metrics from the kernel.", gauge)
+	info  = newMetric("goverbs_exporter_info", "Version of the exporter; always 1.", gauge, "version", "go")
 )
 
 // portCounters are the performance management counters of InfiniBand ports. Kernels count data in units of four bytes.
 var portCounters = []*metric{
-	counted("port_rcv_data", "received_bytes", 4, "Bytes received."),
-	counted("port_xmit_data", "transmitted_bytes", 4, "Bytes transmitted."),
-	counted("port_rcv_packets", "received_packets", 1, "Packets received, including errors."),
-	counted("port_xmit_packets", "transmitted_packets", 1, "Packets transmitted, including errors."),
-	counted("unicast_rcv_packets", "unicast_received_packets", 1, "Unicast packets received."),
-	counted("unicast_xmit_packets", "unicast_transmitted_packets", 1, "Unicast packets transmitted."),
-	counted("multicast_rcv_packets", "multicast_received_packets", 1, "Multicast packets received."),
-	counted("multicast_xmit_packets", "multicast_transmitted_packets", 1, "Multicast packets transmitted."),
-	counted("port_rcv_errors", "receive_errors", 1, "Packets received with an error."),
-	counted("port_rcv_remote_physical_errors", "receive_remote_physical_errors", 1,
+	portCounter("port_rcv_data", "received_bytes", 4, "Bytes received."),
+	portCounter("port_xmit_data", "transmitted_bytes", 4, "Bytes transmitted."),
+	portCounter("port_rcv_packets", "received_packets", 1, "Packets received, including errors."),
+	portCounter("port_xmit_packets", "transmitted_packets", 1, "Packets transmitted, including errors."),
+	portCounter("unicast_rcv_packets", "unicast_received_packets", 1, "Unicast packets received."),
+	portCounter("unicast_xmit_packets", "unicast_transmitted_packets", 1, "Unicast packets transmitted."),
+	portCounter("multicast_rcv_packets", "multicast_received_packets", 1, "Multicast packets received."),
+	portCounter("multicast_xmit_packets", "multicast_transmitted_packets", 1, "Multicast packets transmitted."),
+	portCounter("port_rcv_errors", "receive_errors", 1, "Packets received with an error."),
+	portCounter("port_rcv_remote_physical_errors", "receive_remote_physical_errors", 1,
 		"Packets received that were marked bad upstream."),
-	counted("port_rcv_switch_relay_errors", "receive_switch_relay_errors", 1,
+	portCounter("port_rcv_switch_relay_errors", "receive_switch_relay_errors", 1,
 		"Packets received that a switch could not forward."),
-	counted("port_rcv_constraint_errors", "receive_constraint_errors", 1,
+	portCounter("port_rcv_constraint_errors", "receive_constraint_errors", 1,
 		"Packets received and dropped by partition or filter checks."),
-	counted("port_xmit_discards", "transmit_discards", 1,
+	portCounter("port_xmit_discards", "transmit_discards", 1,
 		"Outbound packets dropped because the port was down or congested."),
-	counted("port_xmit_constraint_errors", "transmit_constraint_errors", 1,
+	portCounter("port_xmit_constraint_errors", "transmit_constraint_errors", 1,
 		"Outbound packets dropped by partition or filter checks."),
-	counted("port_xmit_wait", "transmit_wait_ticks", 1,
+	portCounter("port_xmit_wait", "transmit_wait_ticks", 1,
 		"Port clock ticks with data to send but no credit."),
-	counted("symbol_error", "symbol_errors", 1, "Minor link errors."),
-	counted("link_error_recovery", "link_error_recoveries", 1, "Successful link error recoveries."),
-	counted("link_downed", "link_downed", 1, "Failed link error recoveries, after which the link went down."),
-	counted("local_link_integrity_errors", "local_link_integrity_errors", 1,
+	portCounter("symbol_error", "symbol_errors", 1, "Minor link errors."),
+	portCounter("link_error_recovery", "link_error_recoveries", 1, "Successful link error recoveries."),
+	portCounter("link_downed", "link_downed", 1, "Failed link error recoveries, after which the link went down."),
+	portCounter("local_link_integrity_errors", "local_link_integrity_errors", 1,
 		"Times that local link errors exceeded the threshold."),
-	counted("excessive_buffer_overrun_errors", "excessive_buffer_overrun_errors", 1,
+	portCounter("excessive_buffer_overrun_errors", "excessive_buffer_overrun_errors", 1,
 		"Consecutive buffer overruns."),
-	counted("VL15_dropped", "vl15_dropped_packets", 1, "Management packets dropped for lack of buffers."),
+	portCounter("VL15_dropped", "vl15_dropped_packets", 1, "Management packets dropped for lack of buffers."),
 }
 
 // families lists all families.

@@ -33,8 +33,8 @@ import (
 // countedVariable is the number of writes that the counted program posts.
 const countedVariable = "GOVERBS_EXPORTER_TEST_WRITES"
 
-// TestCountedProgram is a program with known counters, run as a process: writes that complete, receives that do not,
-// and a cache with one miss and two hits.
+// TestCountedProgram runs a program with known counters, as a process: writes that complete, receives that do not, and
+// a cache with one miss and two hits.
 func TestCountedProgram(t *testing.T) {
 	var writes int
 	if _, err := fmt.Sscan(os.Getenv(countedVariable), &writes); err != nil {
@@ -102,8 +102,8 @@ func TestCountedProgram(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin) // until the test is done
 }
 
-// counting starts such a program, which exits when end is called.
-func counting(t *testing.T, dir string, writes int) (pid int, end func()) {
+// startCounted starts such a program, which exits when end is called.
+func startCounted(t *testing.T, dir string, writes int) (pid int, end func()) {
 	p := exec.Command(os.Args[0], "-test.run", "^TestCountedProgram$")
 	p.Env = append(os.Environ(), fmt.Sprintf("%s=%d", countedVariable, writes), stats.Variable+"="+dir)
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -126,8 +126,8 @@ func counting(t *testing.T, dir string, writes int) (pid int, end func()) {
 	}
 }
 
-// scraped returns the values of a scrape, parsed by Prometheus' parser.
-func scraped(t *testing.T, text string) map[string]float64 {
+// parseScrape returns the values of a scrape, parsed by Prometheus's parser.
+func parseScrape(t *testing.T, text string) map[string]float64 {
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
 	require.NoError(t, err)
 	require.Empty(t, problems)
@@ -165,9 +165,9 @@ func TestPublished(t *testing.T) {
 	scrape := func() map[string]float64 {
 		var b strings.Builder
 		require.NoError(t, Write(&b, c.Registry()))
-		return scraped(t, b.String())
+		return parseScrape(t, b.String())
 	}
-	pid, end := counting(t, dir, 10)
+	pid, end := startCounted(t, dir, 10)
 	is := func(values map[string]float64, want map[string]float64) {
 		t.Helper()
 		for name, value := range want {
@@ -183,7 +183,7 @@ func TestPublished(t *testing.T) {
 		"cache_leases_total  hit": 2, "cache_regions ": 1, "software_memory_region_bytes soft0 ": 4196,
 		"software_events_total rdma_sends soft0 ": 0}
 	is(scrape(), one)
-	_, end2 := counting(t, dir, 5)
+	_, end2 := startCounted(t, dir, 5)
 	is(scrape(), map[string]float64{"posted_requests_total soft0  send": 15, "outstanding_requests soft0  receive": 6})
 	end()
 	is(scrape(), map[string]float64{"posted_requests_total soft0  send": 15, "outstanding_requests soft0  receive": 3})

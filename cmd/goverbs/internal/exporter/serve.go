@@ -21,11 +21,11 @@ import (
 
 // Limits of requests.
 const (
-	mostConnections = 32
-	mostScrapes     = 4       // concurrent
-	mostHeader      = 8 << 10 // bytes
-	scrapeTime      = 20 * time.Second
-	endTime         = 5 * time.Second // for scrapes in progress at shutdown
+	maxConnections = 32
+	maxScrapes     = 4       // concurrent
+	maxHeader      = 8 << 10 // bytes
+	scrapeTime     = 20 * time.Second
+	endTime        = 5 * time.Second // for scrapes in progress at shutdown
 )
 
 // headerTime bounds the wait for a request. A test shortens it.
@@ -34,7 +34,7 @@ var headerTime = 5 * time.Second
 // Handler serves /metrics and /healthz.
 func Handler(r *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: mostScrapes,
+	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes,
 		Timeout: scrapeTime, EnableOpenMetrics: true, ErrorHandling: promhttp.HTTPErrorOnError}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -56,10 +56,10 @@ func Serve(ctx context.Context, address string, r *prometheus.Registry, at func(
 // ServeOn serves metrics on a listener until the context ends, and closes it.
 func ServeOn(ctx context.Context, listener net.Listener, r *prometheus.Registry) error {
 	server := &http.Server{Handler: Handler(r), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime,
-		WriteTimeout: scrapeTime + headerTime, IdleTimeout: headerTime, MaxHeaderBytes: mostHeader,
-		ConnState: new(crowd).changed}
+		WriteTimeout: scrapeTime + headerTime, IdleTimeout: headerTime, MaxHeaderBytes: maxHeader,
+		ConnState: new(connLimit).stateChanged}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(netutil.LimitListener(listener, mostConnections)) }()
+	go func() { ended <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	select {
 	case err := <-ended:
 		return err
@@ -73,16 +73,16 @@ func ServeOn(ctx context.Context, listener net.Listener, r *prometheus.Registry)
 	return nil
 }
 
-// crowd closes the connection that has been idle longest whenever mostConnections are open, so that idle connections
+// connLimit closes the connection that has been idle longest whenever maxConnections are open, so that idle connections
 // cannot block others.
-type crowd struct {
+type connLimit struct {
 	mu      sync.Mutex // guards the fields below
 	open    int
 	waiting []net.Conn
 }
 
-// changed is the ConnState function of a server.
-func (c *crowd) changed(conn net.Conn, state http.ConnState) {
+// stateChanged is the ConnState function of a server.
+func (c *connLimit) stateChanged(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waiting = slices.DeleteFunc(c.waiting, func(other net.Conn) bool { return other == conn })
@@ -95,7 +95,7 @@ func (c *crowd) changed(conn net.Conn, state http.ConnState) {
 	case http.StateClosed, http.StateHijacked:
 		c.open--
 	}
-	if c.open >= mostConnections && len(c.waiting) > 0 && c.waiting[0] != conn {
+	if c.open >= maxConnections && len(c.waiting) > 0 && c.waiting[0] != conn {
 		_ = c.waiting[0].Close() // the server detects it
 		c.waiting = c.waiting[1:]
 	}

@@ -17,11 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serving starts a server and returns its address and a function that stops it.
-func serving(t *testing.T) (address string, end func() error) {
+// startServer starts a server and returns its address and a function that stops it.
+func startServer(t *testing.T) (address string, end func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	at, ended := make(chan string, 1), make(chan error, 1)
-	registry := (&Collector{Host: adapter(t), By: "name", Processes: 50}).Registry()
+	registry := (&Collector{Host: simulatedHost(t), By: "name", Processes: 50}).Registry()
 	go func() {
 		ended <- Serve(ctx, "127.0.0.1:0", registry, func(a net.Addr) { at <- a.String() })
 	}()
@@ -43,7 +43,7 @@ func get(t *testing.T, url string) (status int, body string) {
 }
 
 func TestServe(t *testing.T) {
-	address, end := serving(t)
+	address, end := startServer(t)
 	status, body := get(t, "http://"+address+"/metrics")
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, body, "\ngoverbs_port_received_bytes_total{device=\"mlx5_0\",port=\"1\"} 1e+06\n")
@@ -68,7 +68,7 @@ func TestServe(t *testing.T) {
 func TestHostile(t *testing.T) {
 	defer func(before time.Duration) { headerTime = before }(headerTime)
 	headerTime = time.Second
-	address, end := serving(t)
+	address, end := startServer(t)
 	c, err := net.Dial("tcp", address)
 	require.NoError(t, err)
 	defer c.Close()
@@ -77,7 +77,7 @@ func TestHostile(t *testing.T) {
 	if err == nil && readErr == nil { // or the connection was reset before all was sent
 		assert.Contains(t, line, " 431 ")
 	}
-	for range mostConnections / 2 { // silent connections
+	for range maxConnections / 2 { // silent connections
 		c, err := net.Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()
@@ -102,8 +102,8 @@ func TestHostile(t *testing.T) {
 func TestIdleConnections(t *testing.T) {
 	defer func(before time.Duration) { headerTime = before }(headerTime)
 	headerTime = time.Hour
-	address, _ := serving(t)
-	for i := range 3 * mostConnections {
+	address, _ := startServer(t)
+	for i := range 3 * maxConnections {
 		c, err := net.Dial("tcp", address)
 		require.NoError(t, err)
 		defer c.Close()

@@ -88,14 +88,14 @@ func parseAnswer(b []byte, size uint64) (*rpma.RemoteMR, error) {
 	if why, is := bytes.CutPrefix(b, []byte(refusal)); is {
 		return nil, fmt.Errorf("receiver refused the file: %q", why)
 	}
-	place, is := bytes.CutPrefix(b, []byte(acceptance))
+	location, is := bytes.CutPrefix(b, []byte(acceptance))
 	if !is {
 		return nil, errors.New("peer is not goverbs cp --listen; use the same version on both ends")
 	}
 	if size == 0 {
 		return nil, nil
 	}
-	to, err := rpma.ParseRemoteMR(place)
+	to, err := rpma.ParseRemoteMR(location)
 	if err == nil && to.Len() < size {
 		err = fmt.Errorf("receiver allocated %d bytes of %d", to.Len(), size)
 	}
@@ -120,8 +120,8 @@ var answers = map[uint32]error{
 }
 
 // Leave passes the open descriptors of the kernel's connection manager to another process, which closes them after this
-// one has ended, and reports whether there are any: closing may take long after a failed copy. It is nil in a process
-// that continues; then closing waits.
+// one has ended. It reports whether there are any: closing may take long after a failed copy. It is nil in a process
+// that continues, which closes them and waits.
 var Leave func() (left bool, err error)
 
 // opened lists objects in the order in which they were opened.
@@ -242,8 +242,8 @@ func (o *opened) dial(ctx context.Context, address string, of offer) (*sender, e
 		return nil, err
 	}
 	s := &sender{offer: of}
-	room := longestAnswer + min(of.size, depth*chunk)
-	if s.memory, err = peer.RegMR(make([]byte, room), rpma.RecvDst|rpma.WriteSrc); err != nil {
+	size := longestAnswer + min(of.size, depth*chunk)
+	if s.memory, err = peer.RegMR(make([]byte, size), rpma.RecvDst|rpma.WriteSrc); err != nil {
 		return nil, err
 	}
 	o.add(s.memory)
@@ -260,19 +260,19 @@ func (o *opened) dial(ctx context.Context, address string, of offer) (*sender, e
 
 // connect offers the file. It may return both a connection and an error.
 func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rpma.Conn, error) {
-	soon, cancel := context.WithTimeout(ctx, connectTime)
+	limited, cancel := context.WithTimeout(ctx, connectTime)
 	defer cancel()
-	request, err := peer.NewConnRequest(soon, address, config)
+	request, err := peer.NewConnRequest(limited, address, config)
 	var conn *rpma.Conn
 	if err == nil {
 		conn, err = request.Connect(o.marshal())
 	}
 	if err == nil {
-		err = conn.WaitEstablished(soon)
+		err = conn.WaitEstablished(limited)
 	}
 	switch event := new(rpma.EventError); {
 	case err == nil || ctx.Err() != nil:
-	case soon.Err() != nil:
+	case limited.Err() != nil:
 		err = fmt.Errorf("%s: no answer; start goverbs cp --listen there, with an adapter or -d soft@ADDRESS, and "+
 			"allow UDP port 4791 in firewalls", address)
 	case errors.As(err, &event) && event.Event == rpma.Rejected:
@@ -281,8 +281,8 @@ func connect(ctx context.Context, peer *rpma.Peer, address string, o offer) (*rp
 	return conn, err
 }
 
-// ask confirms the offer and returns the location of the file at the receiver.
-func (s *sender) ask(ctx context.Context) (*rpma.RemoteMR, error) {
+// confirm confirms the offer and returns the location of the file at the receiver.
+func (s *sender) confirm(ctx context.Context) (*rpma.RemoteMR, error) {
 	wc, err := s.exchange(ctx, longestAnswer)
 	if err != nil {
 		return nil, err
@@ -292,12 +292,12 @@ func (s *sender) ask(ctx context.Context) (*rpma.RemoteMR, error) {
 
 // exchange sends a message without data and returns the completion of the receiver's answer, which is received into the
 // start of the memory.
-func (s *sender) exchange(ctx context.Context, room uint64) (wc ibv.WC, err error) {
+func (s *sender) exchange(ctx context.Context, size uint64) (wc ibv.WC, err error) {
 	into := s.memory
-	if room == 0 {
+	if size == 0 {
 		into = nil
 	}
-	answer, err := s.async.Recv(into, 0, room) // posted before the message that the receiver answers
+	answer, err := s.async.Recv(into, 0, size) // posted before the message that the receiver answers
 	if err != nil {
 		return wc, err
 	}
@@ -309,8 +309,8 @@ func (s *sender) exchange(ctx context.Context, room uint64) (wc ibv.WC, err erro
 		return wc, err
 	}
 	for { // like await
-		soon, cancel := context.WithTimeout(ctx, quiet)
-		wc, err = answer.Wait(soon)
+		limited, cancel := context.WithTimeout(ctx, probeInterval)
+		wc, err = answer.Wait(limited)
 		cancel()
 		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 			return wc, err
@@ -327,7 +327,7 @@ func (s *sender) exchange(ctx context.Context, room uint64) (wc ibv.WC, err erro
 
 // send sends the file and waits until the receiver has stored it.
 func (s *sender) send(ctx context.Context, from *os.File, progress func(done, of uint64)) error {
-	to, err := s.ask(ctx)
+	to, err := s.confirm(ctx)
 	if err != nil {
 		return err
 	}
@@ -340,32 +340,32 @@ func (s *sender) send(ctx context.Context, from *os.File, progress func(done, of
 // writeAll writes the file, with up to depth writes in flight.
 func (s *sender) writeAll(ctx context.Context, to *rpma.RemoteMR, from *os.File,
 	progress func(done, of uint64)) error {
-	var under []rpma.Op
+	var writes []rpma.Op
 	wait := func() error {
-		_, err := under[0].Wait(ctx)
-		under = under[1:]
+		_, err := writes[0].Wait(ctx)
+		writes = writes[1:]
 		return err
 	}
 	for at := uint64(0); at < s.size; at += chunk {
-		if len(under) == depth {
+		if len(writes) == depth {
 			if err := wait(); err != nil {
 				return err
 			}
 		}
-		n, place := min(chunk, s.size-at), longestAnswer+at%(depth*chunk)
-		if _, err := from.ReadAt(s.memory.Bytes()[place:place+n], int64(at)); err == io.EOF {
+		n, offset := min(chunk, s.size-at), longestAnswer+at%(depth*chunk)
+		if _, err := from.ReadAt(s.memory.Bytes()[offset:offset+n], int64(at)); err == io.EOF {
 			return truncated(from)
 		} else if err != nil {
 			return err
 		}
-		op, err := s.async.Write(to, at, s.memory, place, n)
+		op, err := s.async.Write(to, at, s.memory, offset, n)
 		if err != nil {
 			return err
 		}
-		under = append(under, op)
+		writes = append(writes, op)
 		progress(at, s.size)
 	}
-	for len(under) > 0 {
+	for len(writes) > 0 {
 		if err := wait(); err != nil {
 			return err
 		}

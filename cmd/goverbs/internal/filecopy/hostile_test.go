@@ -18,8 +18,9 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// receiving starts a receiver and returns its address and its result. Refusals are sent to refused, which may be nil.
-func receiving(t *testing.T, name string, refused chan<- error) (address string, end <-chan error) {
+// startReceiver starts a receiver and returns its address and its result. It sends the reasons of refusals to refused,
+// which may be nil.
+func startReceiver(t *testing.T, name string, refused chan<- error) (address string, end <-chan error) {
 	at, received := make(chan string, 1), make(chan error, 1)
 	go func() {
 		_, err := Receive(t.Context(), "127.0.0.1:0", name, 1<<30, func(address string) { at <- address },
@@ -49,8 +50,8 @@ func file(t *testing.T, text string) *os.File {
 	return f
 }
 
-// offering is a sender that has offered a text.
-func offering(t *testing.T, o *opened, address, text string) *sender {
+// offerText returns a sender that has offered a text.
+func offerText(t *testing.T, o *opened, address, text string) *sender {
 	s, err := o.dial(t.Context(), address, offer{uint64(len(text)), sha256.Sum256([]byte(text))})
 	require.NoError(t, err)
 	return s
@@ -62,11 +63,11 @@ func nothing(done, of uint64) {}
 func TestSenderWritesOn(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	to, want := filepath.Join(t.TempDir(), "to"), strings.Repeat("right", 4<<20)
-	address, received := receiving(t, to, nil)
+	address, received := startReceiver(t, to, nil)
 	var open opened
 	defer func() { assert.NoError(t, open.Close()) }()
-	s := offering(t, &open, address, want)
-	remote, err := s.ask(t.Context())
+	s := offerText(t, &open, address, want)
+	remote, err := s.confirm(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, s.writeAll(t.Context(), remote, file(t, want), nothing))
 	_, err = s.async.Recv(nil, 0, 0)
@@ -129,16 +130,16 @@ func TestUnknownAnswer(t *testing.T) {
 
 // TestSenderGone checks that a receiver detects a killed sender.
 func TestSenderGone(t *testing.T) {
-	defer func(d time.Duration) { quiet = d }(quiet)
-	quiet = 50 * time.Millisecond
+	defer func(d time.Duration) { probeInterval = d }(probeInterval)
+	probeInterval = 50 * time.Millisecond
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir := t.TempDir()
-	address, received := receiving(t, filepath.Join(dir, "to"), nil)
+	address, received := startReceiver(t, filepath.Join(dir, "to"), nil)
 	var open opened
-	s := offering(t, &open, address, "right")
-	_, err := s.ask(t.Context())
+	s := offerText(t, &open, address, "right")
+	_, err := s.confirm(t.Context())
 	require.NoError(t, err)
-	time.Sleep(5 * quiet)
+	time.Sleep(5 * probeInterval)
 	select {
 	case err := <-received:
 		require.Fail(t, "a silent sender is still connected", err)
@@ -153,8 +154,8 @@ func TestSenderGone(t *testing.T) {
 
 // TestReceiverGone checks that a sender waiting for an answer detects a killed receiver.
 func TestReceiverGone(t *testing.T) {
-	defer func(d time.Duration) { quiet = d }(quiet)
-	quiet = 50 * time.Millisecond
+	defer func(d time.Duration) { probeInterval = d }(probeInterval)
+	probeInterval = 50 * time.Millisecond
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	var open opened
 	defer func() { assert.NoError(t, open.Close()) }()
@@ -176,7 +177,7 @@ func TestReceiverGone(t *testing.T) {
 	conn, err := request.Connect(nil)
 	require.NoError(t, err)
 	require.NoError(t, (&receiver{conn: conn}).confirmed(t.Context()))
-	time.Sleep(5 * quiet)
+	time.Sleep(5 * probeInterval)
 	select {
 	case err := <-ended:
 		require.Fail(t, "a silent receiver is still connected", err)
@@ -192,7 +193,7 @@ func TestInvalidSenders(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir, refused := t.TempDir(), make(chan error, 10)
 	name := filepath.Join(dir, "to")
-	address, received := receiving(t, name, refused)
+	address, received := startReceiver(t, name, refused)
 	var open opened
 	defer func() { assert.NoError(t, open.Close()) }()
 	peer, err := open.open(t.Context(), rpma.Remote, address)
@@ -214,7 +215,7 @@ func TestInvalidSenders(t *testing.T) {
 	require.NoError(t, err)
 	memory, err := peer.RegMR(make([]byte, longestAnswer), rpma.RecvDst)
 	require.NoError(t, err)
-	_, err = (&sender{offer: offer{size: 40 << 30}, conn: conn, async: async, memory: memory}).ask(t.Context())
+	_, err = (&sender{offer: offer{size: 40 << 30}, conn: conn, async: async, memory: memory}).confirm(t.Context())
 	assert.EqualError(t, err, `receiver refused the file: "file of 42949672960 bytes exceeds 1073741824 (--most)"`)
 	assert.ErrorContains(t, <-refused, "file of 42949672960 bytes exceeds")
 	require.NoError(t, conn.Close())
@@ -231,15 +232,15 @@ func TestInvalidSenders(t *testing.T) {
 // TestTruncated checks that truncating a file during the copy is an error and not a fault.
 func TestTruncated(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
-	defer func(d time.Duration) { quiet = d }(quiet)
-	quiet = 50 * time.Millisecond
+	defer func(d time.Duration) { probeInterval = d }(probeInterval)
+	probeInterval = 50 * time.Millisecond
 	dir, text := t.TempDir(), strings.Repeat("x", 20<<20)
 	from := file(t, text)
 	_, err := checksum(from, uint64(len(text))+1)
 	assert.ErrorContains(t, err, "truncated")
-	address, received := receiving(t, filepath.Join(dir, "to"), nil)
+	address, received := startReceiver(t, filepath.Join(dir, "to"), nil)
 	var open opened
-	s := offering(t, &open, address, text)
+	s := offerText(t, &open, address, text)
 	err = s.send(t.Context(), from, func(done, of uint64) { assert.NoError(t, os.Truncate(from.Name(), 5)) })
 	assert.ErrorContains(t, err, "truncated")
 	require.NoError(t, open.Close())
@@ -249,7 +250,7 @@ func TestTruncated(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-// TestAnswers checks that a receiver's message is quoted.
+// TestAnswers checks that the sender quotes the receiver's message.
 func TestAnswers(t *testing.T) {
 	_, err := parseAnswer([]byte(refusal+"\x1b[2J\xff"), 1)
 	assert.EqualError(t, err, `receiver refused the file: "\x1b[2J\xff"`)

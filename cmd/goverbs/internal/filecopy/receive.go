@@ -45,14 +45,14 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	ready(endpoint.Addr().String())
 	accepting, stop := context.WithCancel(ctx)
 	defer stop()
-	var choice, telling sync.Mutex
+	var accept, reporting sync.Mutex
 	begin := func(size int64) (*destination, error) {
-		choice.Lock()
-		defer choice.Unlock()
+		accept.Lock()
+		defer accept.Unlock()
 		if err := accepting.Err(); err != nil {
 			return nil, err
 		}
-		into, err := place(filepath.Dir(name), size)
+		into, err := allocate(filepath.Dir(name), size)
 		if err == nil {
 			stop()
 		}
@@ -72,8 +72,8 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 			case r.began:
 				result, began = received, err
 			case accepting.Err() == nil:
-				telling.Lock()
-				defer telling.Unlock()
+				reporting.Lock()
+				defer reporting.Unlock()
 				refused(err)
 			}
 		}, func() { _ = (&opened{request}).after(ctx.Err()) })
@@ -153,12 +153,12 @@ func (r *receiver) serve(ctx, accepting context.Context, request *rpma.ConnReque
 
 // confirmed waits for the sender's first message. Nothing is allocated for the request before.
 func (r *receiver) confirmed(ctx context.Context) error {
-	soon, cancel := context.WithTimeout(ctx, confirmTime)
+	limited, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
-	if err := r.conn.WaitEstablished(soon); err != nil {
+	if err := r.conn.WaitEstablished(limited); err != nil {
 		return err
 	}
-	return r.await(soon, received)
+	return r.await(limited, received)
 }
 
 // refuse sends the reason of a refusal.
@@ -167,9 +167,9 @@ func (r *receiver) refuse(ctx context.Context, memory *rpma.MR, why string) erro
 	if err := r.conn.Send(memory, 0, uint64(n), rpma.Always, sent); err != nil {
 		return err
 	}
-	soon, cancel := context.WithTimeout(ctx, confirmTime)
+	limited, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
-	return r.await(soon, sent)
+	return r.await(limited, sent)
 }
 
 // temporary is the name pattern of incomplete files.
@@ -182,8 +182,8 @@ type destination struct {
 	mapped *rpma.File // nil for an empty file
 }
 
-// place allocates a file of the given size. The file stays open until complete, since its name could be replaced.
-func place(dir string, size int64) (*destination, error) {
+// allocate creates a file of the given size. The file stays open until complete, since its name could be replaced.
+func allocate(dir string, size int64) (*destination, error) {
 	d, err := create(dir)
 	if err != nil || size == 0 {
 		return d, err
@@ -242,9 +242,9 @@ func (r *receiver) receive(ctx context.Context, d *destination, memory *rpma.MR,
 	return errors.Join(err, r.await(ctx, sent))
 }
 
-// quiet is the time without a completion after which the peer is probed: no event reports a peer that was killed on a
-// software device, or whose host is down. A test shortens it.
-var quiet = 5 * time.Second
+// probeInterval is the time without a completion after which the peer is probed: no event reports a peer that was
+// killed on a software device, or whose host is down. A test shortens it.
+var probeInterval = 5 * time.Second
 
 // confirmTime bounds the wait for a sender to confirm its request or receive a refusal. A test changes it.
 var confirmTime = 5 * time.Second
@@ -260,9 +260,9 @@ const (
 // sender's device acknowledges.
 func (r *receiver) await(ctx context.Context, id uint64) error {
 	for asked := false; ; {
-		soon, cancel := context.WithTimeout(ctx, quiet)
+		limited, cancel := context.WithTimeout(ctx, probeInterval)
 		var wcs [1]ibv.WC
-		_, err := r.conn.CQ().Wait(soon, wcs[:])
+		_, err := r.conn.CQ().Wait(limited, wcs[:])
 		cancel()
 		switch {
 		case err == nil && wcs[0].Status != ibv.WC_SUCCESS:

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReplaced replaces every file that a receiver creates in a shared directory with a link to another file of the
-// same user, which must not change.
+// TestReplaced checks that a receiver does not write to another file of the user if every file that it creates in a
+// shared directory is replaced with a link to that file.
 func TestReplaced(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
@@ -65,7 +65,7 @@ func TestReplaced(t *testing.T) {
 // TestNoName checks that the directory stays empty until the file is complete, if the file system supports it.
 func TestNoName(t *testing.T) {
 	dir := t.TempDir()
-	d, err := place(dir, 5)
+	d, err := allocate(dir, 5)
 	require.NoError(t, err)
 	if d.aside != "" {
 		t.Skip("the file system does not support unnamed files")
@@ -90,7 +90,7 @@ func TestReplacedName(t *testing.T) {
 	defer func() { unnamed = true }()
 	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
 	require.NoError(t, os.WriteFile(victim, []byte("untouched"), 0o600))
-	d, err := place(dir, 5)
+	d, err := allocate(dir, 5)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(d.aside))
 	require.NoError(t, os.Symlink(victim, d.aside))
@@ -104,7 +104,7 @@ func TestReplacedName(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "untouched", string(have))
 
-	d, err = place(dir, 5)
+	d, err = allocate(dir, 5)
 	require.NoError(t, err)
 	require.NoError(t, d.link(name))
 	assert.ErrorIs(t, d.link(name), os.ErrExist)
@@ -112,7 +112,7 @@ func TestReplacedName(t *testing.T) {
 	require.NoError(t, d.discard())
 	require.NoError(t, os.Remove(name))
 
-	d, err = place(dir, 5)
+	d, err = allocate(dir, 5)
 	require.NoError(t, err)
 	moved := d.aside + ".moved"
 	require.NoError(t, os.Rename(d.aside, moved))

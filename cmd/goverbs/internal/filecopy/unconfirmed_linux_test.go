@@ -52,11 +52,11 @@ func TestSilentSenders(t *testing.T) {
 	confirmTime = time.Hour
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir := t.TempDir()
-	address, received := receiving(t, filepath.Join(dir, "to"), nil)
+	address, received := startReceiver(t, filepath.Join(dir, "to"), nil)
 	var open opened
 	defer func() { assert.NoError(t, open.Close()) }()
 	for range 3 {
-		offering(t, &open, address, strings.Repeat("wrong", 1000))
+		offerText(t, &open, address, strings.Repeat("wrong", 1000))
 	}
 	_, err := Send(t.Context(), file(t, "right").Name(), address, nothing)
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestSilentSenders(t *testing.T) {
 func TestTwoSenders(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "soft0")
 	dir := t.TempDir()
-	address, received := receiving(t, filepath.Join(dir, "to"), nil)
+	address, received := startReceiver(t, filepath.Join(dir, "to"), nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	texts, ends := []string{strings.Repeat("a", 1<<20), strings.Repeat("b", 1<<20)}, make(chan string, 2)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package gateway puts S3 over RDMA in front of an S3 server that does not have it: a reverse proxy behind
+// Package gateway puts S3 over RDMA in front of an S3 server that does not support it: it is a reverse proxy behind
 // [s3rdma.Handler].
 package gateway
 
@@ -39,7 +39,7 @@ const (
 	headerTime  = 10 * time.Second // to read the header of a request
 	idleTime    = 2 * time.Minute
 	connectTime = 10 * time.Second // to the backend
-	mostIdle    = 256              // connections to the backend
+	maxIdle     = 256              // connections to the backend
 )
 
 // Gateway is a server that listens.
@@ -61,7 +61,7 @@ func Listen(o Options) (g *Gateway, err error) {
 		return nil, fmt.Errorf("backend: %q: not an endpoint; give --backend http://HOST:PORT", o.Backend)
 	}
 	g = &Gateway{options: o, backend: &http.Transport{DialContext: (&net.Dialer{Timeout: connectTime}).DialContext,
-		MaxIdleConnsPerHost: mostIdle, IdleConnTimeout: idleTime, ExpectContinueTimeout: time.Second,
+		MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTime, ExpectContinueTimeout: time.Second,
 		DisableCompression: true}} // compression would add a header that the client has not signed
 	defer func() {
 		if err != nil {
@@ -105,7 +105,7 @@ func Listen(o Options) (g *Gateway, err error) {
 	return g, nil
 }
 
-// proxy returns the handler that sends requests to the backend. Everything that a client signs stays as it is: the
+// proxy returns the handler that sends requests to the backend. It leaves everything that a client signs unchanged: the
 // host, the path and the query with their escapes, and the headers.
 func (g *Gateway) proxy(to *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
@@ -141,8 +141,8 @@ func (g *Gateway) Address() (address, metrics string) {
 	return address, metrics
 }
 
-// Run serves until the context ends. Then it rejects new transfers, waits for those under way and for other requests,
-// up to Options.Grace, and closes everything.
+// Run serves until the context ends. It then rejects new transfers, waits up to Options.Grace for transfers and
+// requests in progress, and closes everything.
 func (g *Gateway) Run(ctx context.Context) error {
 	ended := make(chan error, 2)
 	serving := 1
@@ -183,7 +183,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// close closes everything but the listener of the metrics.
+// close closes everything but the listener for metrics.
 func (g *Gateway) close() error {
 	var errs []error
 	if g.server != nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/goverbs/goverbs/s3rdma"
 )
 
-// seal returns a checksum of the signed parts of a request, with the secret of the test.
-func seal(method, host, uri, hash string) string {
+// signature returns a checksum of the signed parts of a request, with the secret of the test.
+func signature(method, host, uri, hash string) string {
 	return fmt.Sprintf("AWS4-HMAC-SHA256 Credential=AKID/20261128/us-east-1/s3/aws4_request, Signature=%x",
 		sha256.Sum256([]byte(strings.Join([]string{"secret", method, host, uri, hash}, "\n"))))
 }
@@ -37,19 +37,19 @@ func sign(_ context.Context, r *http.Request) error {
 	if host == "" {
 		host = r.URL.Host
 	}
-	r.Header.Set("Authorization", seal(r.Method, host, r.URL.RequestURI(), r.Header.Get("X-Amz-Content-Sha256")))
+	r.Header.Set("Authorization", signature(r.Method, host, r.URL.RequestURI(), r.Header.Get("X-Amz-Content-Sha256")))
 	return nil
 }
 
-// backend keeps one object and accepts requests whose signature is right for the host, the path and the query.
+// backend stores one object and accepts requests whose signature is valid for the host, the path and the query.
 type backend struct {
 	mu     sync.Mutex
 	object []byte
-	block  chan struct{} // GETs wait for it, unless nil
+	block  chan struct{} // GET requests wait for it, unless nil
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != seal(r.Method, r.Host, r.RequestURI, r.Header.Get("X-Amz-Content-Sha256")) {
+	if r.Header.Get("Authorization") != signature(r.Method, r.Host, r.RequestURI, r.Header.Get("X-Amz-Content-Sha256")) {
 		http.Error(w, "SignatureDoesNotMatch", http.StatusForbidden)
 		return
 	}
@@ -76,8 +76,8 @@ func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// scene is a backend, a gateway and a client.
-type scene struct {
+// fixture is a backend, a gateway and a client.
+type fixture struct {
 	t       *testing.T
 	backend *backend
 	server  *httptest.Server
@@ -108,7 +108,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func newScene(t *testing.T, change func(*Options)) *scene {
+func newFixture(t *testing.T, change func(*Options)) *fixture {
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
 	fabric, err := soft.New(soft.Options{})
@@ -123,7 +123,7 @@ func newScene(t *testing.T, change func(*Options)) *scene {
 		t.Cleanup(func() { assert.NoError(t, d.Close()) })
 		return d
 	}
-	s := &scene{t: t, backend: &backend{}, log: &lockedBuffer{}, ended: make(chan error, 1)}
+	s := &fixture{t: t, backend: &backend{}, log: &lockedBuffer{}, ended: make(chan error, 1)}
 	s.server = httptest.NewServer(s.backend)
 	t.Cleanup(s.server.Close)
 	o := Options{Backend: s.server.URL, Listen: "127.0.0.1:0", Metrics: "127.0.0.1:0", Grace: 5 * time.Second,
@@ -152,7 +152,7 @@ func newScene(t *testing.T, change func(*Options)) *scene {
 	return s
 }
 
-func (s *scene) do(method, uri string, data []byte) (string, error) {
+func (s *fixture) do(method, uri string, data []byte) (string, error) {
 	r, err := http.NewRequestWithContext(s.t.Context(), method, s.address+uri, bytes.NewReader(data))
 	require.NoError(s.t, err)
 	r.Header.Set("X-Amz-Content-Sha256", fmt.Sprintf("%x", sha256.Sum256(data)))
@@ -170,7 +170,7 @@ func (s *scene) do(method, uri string, data []byte) (string, error) {
 }
 
 // scrape returns the gateway's metrics.
-func (s *scene) scrape() string {
+func (s *fixture) scrape() string {
 	response, err := http.Get(s.metrics)
 	require.NoError(s.t, err)
 	defer response.Body.Close()
@@ -180,10 +180,10 @@ func (s *scene) scrape() string {
 	return string(text)
 }
 
-// TestMoves moves an object by RDMA, and a small one by HTTP, below a path and a query that another proxy might
-// rewrite.
-func TestMoves(t *testing.T) {
-	s := newScene(t, nil)
+// TestTransfers checks that a large object is transferred over RDMA and a small one over HTTP, below a path and a query
+// that another proxy might rewrite.
+func TestTransfers(t *testing.T) {
+	s := newFixture(t, nil)
 	for _, uri := range []string{"/bucket/key", "/bucket/a%2Fb%20c//d/../e+f?x-id=PutObject", "/b/k?versionId=a;b&x-id=%41"} {
 		for _, size := range []int{1, 100000} {
 			data := bytes.Repeat([]byte{byte(size), 1, 2, 3}, (size+3)/4)[:size]
@@ -205,7 +205,7 @@ func TestMoves(t *testing.T) {
 
 // TestDeclines checks the counters of declined transfers.
 func TestDeclines(t *testing.T) {
-	s := newScene(t, func(o *Options) { o.Handler.MaxObject = 5000 })
+	s := newFixture(t, func(o *Options) { o.Handler.MaxObject = 5000 })
 	data := make([]byte, 5001)
 	_, err := s.do(http.MethodPut, "/bucket/key", data)
 	require.NoError(t, err)
@@ -219,9 +219,9 @@ func TestDeclines(t *testing.T) {
 	assert.Contains(t, s.scrape(), `goverbs_s3_backend_responses_total{code="502"} 1`+"\n")
 }
 
-// TestGrace interrupts the gateway during a transfer, which ends before the gateway does.
+// TestGrace checks that an interrupted gateway ends after the transfer in progress.
 func TestGrace(t *testing.T) {
-	s := newScene(t, nil)
+	s := newFixture(t, nil)
 	data := strings.Repeat("x", 100000)
 	_, err := s.do(http.MethodPut, "/bucket/key", []byte(data))
 	require.NoError(t, err)
@@ -250,7 +250,7 @@ func TestGrace(t *testing.T) {
 	s.ended <- nil
 }
 
-// TestOptions expects errors that name the option.
+// TestOptions checks that errors name the option.
 func TestOptions(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)

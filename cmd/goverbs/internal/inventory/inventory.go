@@ -154,7 +154,7 @@ func GIDsOf(name string) (GIDs, error) {
 			}
 			return nil, err
 		}
-		return closing(d)
+		return closeGIDs(d)
 	}
 	infos, err := rdma.Devices()
 	if err != nil && len(infos) == 0 {
@@ -174,7 +174,7 @@ func GIDsOf(name string) (GIDs, error) {
 		if err != nil {
 			return nil, err
 		}
-		some, err := closing(d)
+		some, err := closeGIDs(d)
 		if err != nil {
 			return nil, err
 		}
@@ -183,8 +183,8 @@ func GIDsOf(name string) (GIDs, error) {
 	return all, nil
 }
 
-// closing lists the GIDs of a device and closes it.
-func closing(d *rdma.Device) (all GIDs, err error) {
+// closeGIDs lists the GIDs of a device and closes it.
+func closeGIDs(d *rdma.Device) (all GIDs, err error) {
 	defer func() { err = errors.Join(err, d.Close()) }()
 	return GIDsOn(d)
 }
@@ -206,15 +206,15 @@ func GIDsOn(d *rdma.Device) (all GIDs, err error) {
 			g.Address = a.String()
 		}
 		if err == nil && e.PortNum == best.PortNum && e.GIDIndex == best.GIDIndex {
-			g.Use, g.Why = true, why(e)
+			g.Use, g.Why = true, reason(e)
 		}
 		all = append(all, g)
 	}
 	return all, nil
 }
 
-// why returns the reason why [rdma.Device.FindGID] selects a GID.
-func why(e ibv.GIDEntry) string {
+// reason returns the reason why [rdma.Device.FindGID] selects a GID.
+func reason(e ibv.GIDEntry) string {
 	s := "the only type"
 	if e.GIDType == ibv.GID_TYPE_ROCE_V2 {
 		s = "RoCE v2 (routable)"

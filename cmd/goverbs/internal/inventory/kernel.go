@@ -92,7 +92,7 @@ func GIDsFromKernel(d *sysfs.Device) (all GIDs) {
 	}
 	if best >= 0 {
 		g := &all[best]
-		g.Use, g.Why = true, why(ibv.GIDEntry{GID: g.GID, GIDType: g.Type})
+		g.Use, g.Why = true, reason(ibv.GIDEntry{GID: g.GID, GIDType: g.Type})
 	}
 	return all
 }

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// word is the first argument of the second process.
-const word = "-close-for"
+// closeForArg is the first argument of the second process.
+const closeForArg = "-close-for"
 
 // managers lists the device names of the kernel's connection manager.
 var managers = []string{"/dev/infiniband/rdma_cm", "/dev/rdma_cm"}
@@ -48,7 +48,7 @@ func Descriptors(all ...int) (err error) {
 		return nil
 	}
 	// The program's file may have been replaced.
-	cmd := exec.Command("/proc/self/exe", word, strconv.Itoa(os.Getpid()))
+	cmd := exec.Command("/proc/self/exe", closeForArg, strconv.Itoa(os.Getpid()))
 	cmd.Dir = "/" // keep no file system busy
 	for _, fd := range all {
 		copied, bad := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -65,7 +65,7 @@ func Descriptors(all ...int) (err error) {
 
 // Holds reports whether this process, by its arguments, is the second process. It returns after the first has exited.
 func Holds(args []string) bool {
-	if len(args) != 2 || args[0] != word {
+	if len(args) != 2 || args[0] != closeForArg {
 		return false
 	}
 	for of, _ := strconv.Atoi(args[1]); os.Getppid() == of; {

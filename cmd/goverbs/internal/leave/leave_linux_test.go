@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leaves is an environment variable that makes the test binary leave a descriptor.
-const leaves = "GOVERBS_TEST_LEAVES"
+// leaveEnv is an environment variable that makes the test binary leave a descriptor.
+const leaveEnv = "GOVERBS_TEST_LEAVES"
 
 func TestMain(m *testing.M) {
 	switch {
 	case Holds(os.Args[1:]):
-	case os.Getenv(leaves) != "":
-		managers = []string{os.Getenv(leaves)} // not a path in one of the tests
+	case os.Getenv(leaveEnv) != "":
+		managers = []string{os.Getenv(leaveEnv)} // not a path in one of the tests
 		left, err := Manager()
 		if !left {
 			err = Descriptors(3)
 		}
-		if err != nil || left != (os.Getenv(leaves) != "1") {
+		if err != nil || left != (os.Getenv(leaveEnv) != "1") {
 			panic(fmt.Sprint(left, err))
 		}
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until the test continues
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 func TestDescriptors(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
-	stays(t, r, w, "1")
+	checkOpen(t, r, w, "1")
 }
 
 // TestManager checks that descriptors are found by device name, with a named pipe as the device.
@@ -56,13 +56,13 @@ func TestManager(t *testing.T) {
 	w, err := os.OpenFile(name, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, both.Close())
-	stays(t, r, w, name)
+	checkOpen(t, r, w, name)
 }
 
-// stays runs a process that leaves the end w of a pipe, and measures at the other end how long it stays open.
-func stays(t *testing.T, r, w *os.File, leaving string) {
+// checkOpen runs a process that leaves the end w of a pipe, and measures at the other end how long it stays open.
+func checkOpen(t *testing.T, r, w *os.File, leaving string) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.ExtraFiles = append(os.Environ(), leaves+"="+leaving), []*os.File{w}
+	cmd.Env, cmd.ExtraFiles = append(os.Environ(), leaveEnv+"="+leaving), []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)

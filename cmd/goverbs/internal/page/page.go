@@ -20,7 +20,7 @@ type Text interface {
 	WriteText(w io.Writer) error
 }
 
-// Print prints a value as indented JSON, or as text without control characters.
+// Print prints a value as indented JSON or as text without control characters.
 func Print(w io.Writer, v Text, asJSON bool) error {
 	if !asJSON {
 		c := printable.Writer(w)

@@ -22,28 +22,28 @@ import (
 // which perftest ignores.
 
 const (
-	brand      = "goverbs" // after the NUL of the version
-	asksForTCP = 't'       // after the brand
-	tokenBytes = 16        // from each end
-	tcpLimit   = time.Second
-	tcpGrace   = 5 * time.Second
+	goverbsMark = "goverbs" // after the NUL of the version
+	requestsTCP = 't'       // after the mark
+	tokenBytes  = 16        // from each end
+	tcpLimit    = time.Second
+	tcpGrace    = 5 * time.Second
 )
 
-// branded returns a version string that identifies goverbs.
-func (o *Options) branded(version string) []byte {
+// markedVersion returns a version string that identifies goverbs.
+func (o *Options) markedVersion(version string) []byte {
 	b := make([]byte, 16)
 	n := copy(b, version) + 1
-	n += copy(b[n:], brand)
+	n += copy(b[n:], goverbsMark)
 	if o.TCP {
-		b[n] = asksForTCP
+		b[n] = requestsTCP
 	}
 	return b
 }
 
-// brandOf reports whether the peer is goverbs, and whether it requests a baseline.
-func brandOf(rest string) (ours, asks bool) {
-	n := len(brand)
-	return len(rest) > n && rest[:n] == brand, len(rest) > n && rest[:n] == brand && rest[n] == asksForTCP
+// parseMark reports whether the peer is goverbs, and whether it requests a baseline.
+func parseMark(rest string) (ours, asks bool) {
+	n := len(goverbsMark)
+	return len(rest) > n && rest[:n] == goverbsMark, len(rest) > n && rest[:n] == goverbsMark && rest[n] == requestsTCP
 }
 
 // baseline is a test over TCP.
@@ -55,8 +55,8 @@ type baseline struct {
 	wait  net.Listener
 }
 
-// meetTCP exchanges tokens and the port of the baseline.
-func (o *Options) meetTCP(ctx context.Context, l link, own netip.Addr) (b *baseline, err error) {
+// prepareBaseline exchanges tokens and the port of the baseline.
+func (o *Options) prepareBaseline(ctx context.Context, l link, own netip.Addr) (b *baseline, err error) {
 	b = &baseline{Options: o, ctx: ctx}
 	mine, theirs := make([]byte, tokenBytes), make([]byte, tokenBytes)
 	if _, err := rand.Read(mine); err != nil {
@@ -174,7 +174,7 @@ func (r *rig) tcpRows(ctx context.Context, l link, t terms) (rows []*Row, why st
 	if !t.goverbs {
 		return nil, "no TCP baseline: the peer is perftest; use goverbs perf on both ends", nil
 	}
-	b, err := r.o.meetTCP(ctx, l, l.local())
+	b, err := r.o.prepareBaseline(ctx, l, l.local())
 	if err != nil {
 		return nil, "", err
 	}

@@ -17,7 +17,7 @@ func (t *test) both(size int) (*Row, error) {
 			return row, err
 		}
 		if err == nil && o.Duration == 0 {
-			err = t.within(t.silence(size), func() error {
+			err = t.withTimeout(t.peerTimeout(size), func() error {
 				_, err := swapOutcomes(t.l, o.client(), row.outcome())
 				return err
 			})
@@ -36,7 +36,7 @@ func (t *test) both(size int) (*Row, error) {
 		return row, err
 	}
 	// The peer sends as many messages at its own rate.
-	return row, t.within(o.Silence+10*time.Since(began), func() error {
+	return row, t.withTimeout(o.Silence+10*time.Since(began), func() error {
 		if o.All {
 			if err := t.wait(t.l); err != nil {
 				return err
@@ -59,8 +59,8 @@ func (r *Row) withPeers(l link, client bool) error {
 	return nil
 }
 
-// lost is the time after which messages of the other end count as lost.
-const lost = 10 * time.Second
+// lossTimeout is the time after which missing messages of the other end count as lost.
+const lossTimeout = 10 * time.Second
 
 // exchange sends and receives. The server starts when the first message arrives.
 func (t *test) exchange(size int) (*Row, error) {
@@ -81,7 +81,7 @@ func (t *test) exchange(size int) (*Row, error) {
 			m, begun = begin(), true
 		}
 		arrived += in
-		t.live.count(arrived)
+		t.progress.count(arrived)
 		if err := t.received(in); err != nil {
 			return nil, err
 		}
@@ -102,12 +102,12 @@ func (t *test) exchange(size int) (*Row, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if arrived == 0 && time.Since(heard) > t.silence(size) {
-			return nil, errQuiet
+		if arrived == 0 && time.Since(heard) > t.peerTimeout(size) {
+			return nil, errSilentPeer
 		}
-		if arrived > 0 && time.Since(heard) > lost {
+		if arrived > 0 && time.Since(heard) > lossTimeout {
 			return nil, fmt.Errorf("received %d of %d messages, none for %v: %s drops messages without a receive; use "+
-				"a deeper receive queue (-r) or a shorter send queue (-t)", arrived, total, lost,
+				"a deeper receive queue (-r) or a shorter send queue (-t)", arrived, total, lossTimeout,
 				o.Connection)
 		}
 	}

@@ -64,13 +64,13 @@ func (r *rig) announce(ctx context.Context, i int) error {
 	if _, err := e.qp.PostSend(e.batch); err != nil {
 		return err
 	}
-	_, err := r.single(ctx, r.sends)
+	_, err := r.waitOne(ctx, r.sends)
 	return err
 }
 
 // awaitAnnouncement receives the first datagram. Both ends use the Q_Key of this queue pair.
 func (r *rig) awaitAnnouncement(ctx context.Context, i int) error {
-	wc, err := r.single(ctx, r.recvs)
+	wc, err := r.waitOne(ctx, r.recvs)
 	if err != nil {
 		return fmt.Errorf("first datagram of the client (-R): %w", err)
 	}
@@ -92,8 +92,8 @@ func (r *rig) awaitAnnouncement(ctx context.Context, i int) error {
 	return err
 }
 
-// single waits for one completion.
-func (r *rig) single(ctx context.Context, cq *rdma.CQ) (*ibv.WC, error) {
+// waitOne waits for one completion.
+func (r *rig) waitOne(ctx context.Context, cq *rdma.CQ) (*ibv.WC, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*stepTimeout)
 	defer cancel()
 	for {

@@ -67,9 +67,9 @@ const grace = time.Second
 
 var errGone = errors.New("peer closed the connection; see its output")
 
-// half bounds the wait for the rest of a message: all programs send messages at once, and another test sends shorter
-// ones.
-const half = 10 * time.Second
+// messageTimeout bounds the wait for the rest of a message: all programs send messages at once, and another test sends
+// shorter ones.
+const messageTimeout = 10 * time.Second
 
 func (t tcp) send(message []byte) error {
 	_, err := t.Write(message)
@@ -79,7 +79,7 @@ func (t tcp) send(message []byte) error {
 func (t tcp) receive(message []byte) error {
 	_, err := io.ReadFull(t.in, message[:1])
 	if err == nil {
-		late := time.AfterFunc(half, func() { t.end(errOther) })
+		late := time.AfterFunc(messageTimeout, func() { t.end(errOther) })
 		defer late.Stop()
 		_, err = io.ReadFull(t.in, message[1:])
 	}
@@ -109,11 +109,11 @@ func (t tcp) remote() string { return t.RemoteAddr().String() }
 // finish sends the message that older versions wait for; newer ones have already closed.
 func (t tcp) finish() { _ = t.send([]byte("done\x00")) }
 
-// meet connects to the peer, or waits for one. When the peer has gone, the link calls end.
-func (r *rig) meet(ctx context.Context, end context.CancelCauseFunc) (link, error) {
+// connectLink connects to the peer, or waits for one. When the peer has gone, the link calls end.
+func (r *rig) connectLink(ctx context.Context, end context.CancelCauseFunc) (link, error) {
 	o := r.o
 	if o.Manager {
-		l, err := meetByManager(ctx, r)
+		l, err := connectManager(ctx, r)
 		if err == nil {
 			go l.watch(end)
 			r.device, err = l.id.Device()
@@ -177,13 +177,13 @@ type terms struct {
 
 // agree exchanges versions, page and cache line sizes, and MTUs; mtu is that of this end.
 func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
-	client, mine, theirs := o.client(), o.branded(version), make([]byte, 16)
+	client, mine, theirs := o.client(), o.markedVersion(version), make([]byte, 16)
 	if err = swap(l, client, mine, theirs); err != nil {
 		return t, fmt.Errorf("exchange of versions: %w", err)
 	}
 	peer, rest, _ := strings.Cut(string(theirs), "\x00")
 	t.version = peer
-	t.goverbs, t.tcp = brandOf(rest)
+	t.goverbs, t.tcp = parseMark(rest)
 	if n, err := strconv.ParseFloat(t.version, 64); err != nil || n < oldest {
 		return t, fmt.Errorf("unsupported peer version %q; use perftest %.2f or later", t.version, oldest)
 	}
@@ -283,8 +283,8 @@ func (t textKeys) get(b []byte, global bool) (k keys, err error) {
 	return k, err
 }
 
-// shake exchanges keys. Many of these exchanges only synchronize both ends.
-func shake(l link, client bool, mine *keys) (keys, error) {
+// exchangeKeys exchanges keys. Many of these exchanges only synchronize both ends.
+func exchangeKeys(l link, client bool, mine *keys) (keys, error) {
 	c := l.keys()
 	theirs := make([]byte, c.size(mine.global))
 	if err := swap(l, client, c.put(mine), theirs); err != nil {

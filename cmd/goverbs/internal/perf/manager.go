@@ -39,9 +39,9 @@ type connected struct {
 // stepTimeout bounds each step of the connection manager.
 const stepTimeout = 2 * time.Second
 
-// meetByManager connects to the peer, or waits for one, with the connection manager, at the address of the device's
+// connectManager connects to the peer, or waits for one, with the connection manager, at the address of the device's
 // GID. With an error it returns the resources created so far.
-func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
+func connectManager(ctx context.Context, r *rig) (l *connected, err error) {
 	o := r.o
 	if r.gid == nil {
 		return &connected{}, fmt.Errorf("-R: port %d of %s has no GID with an IP address", r.port,
@@ -69,7 +69,7 @@ func meetByManager(ctx context.Context, r *rig) (l *connected, err error) {
 				return l, err
 			}
 		}
-		stop := r.refuseTCP(ctx)
+		stop := r.rejectTCP(ctx)
 		o.waits(l.listener.LocalAddr().String())
 		err = l.await(ctx)
 		stop()

@@ -16,12 +16,12 @@ import (
 // manager. An end with -R therefore uses TCP, too: a server detects clients without -R, and a client checks whether the
 // server has no -R. Both ends then exchange their commands and stop.
 
-// soon bounds the exchange over TCP.
-const soon = 5 * time.Second
+// exchangeTimeout bounds the exchange over TCP.
+const exchangeTimeout = 5 * time.Second
 
-// refuseTCP ends the test when a client connects over TCP, until it is stopped. It ignores connections from other
+// rejectTCP ends the test when a client connects over TCP, until it is stopped. It ignores connections from other
 // programs.
-func (r *rig) refuseTCP(ctx context.Context) (stop func()) {
+func (r *rig) rejectTCP(ctx context.Context) (stop func()) {
 	l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(r.o.Port)))
 	if err != nil {
 		return func() {} // another program has the port
@@ -34,7 +34,7 @@ func (r *rig) refuseTCP(ctx context.Context) (stop func()) {
 			if err != nil {
 				return
 			}
-			if why := r.otherWay(ctx, c); why != nil {
+			if why := r.exchangeCommands(ctx, c); why != nil {
 				r.end(why)
 				return
 			}
@@ -49,19 +49,19 @@ func (r *rig) refuseTCP(ctx context.Context) (stop func()) {
 
 // tryTCP returns an error if the server waits without -R.
 func (r *rig) tryTCP(ctx context.Context) error {
-	d := net.Dialer{Timeout: soon}
+	d := net.Dialer{Timeout: exchangeTimeout}
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(r.o.Peer, strconv.Itoa(r.o.Port)))
 	if err != nil {
 		return nil
 	}
-	return r.otherWay(ctx, c)
+	return r.exchangeCommands(ctx, c)
 }
 
-// otherWay sends this end's command to a peer that connected over TCP. It returns nil if that is not a peer.
-func (r *rig) otherWay(ctx context.Context, c net.Conn) error {
+// exchangeCommands sends this end's command to a peer that connected over TCP. It returns nil if that is not a peer.
+func (r *rig) exchangeCommands(ctx context.Context, c net.Conn) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	late := time.AfterFunc(soon, func() { end(errQuiet) })
+	late := time.AfterFunc(exchangeTimeout, func() { end(errSilentPeer) })
 	defer late.Stop()
 	l := overTCP(ctx, end, c)
 	defer l.Close()

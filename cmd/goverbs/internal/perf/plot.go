@@ -96,8 +96,8 @@ func (a axis) at(v float64) float64 {
 	return a.from + (v-low)/(top-low)*(a.to-a.from)
 }
 
-// upright returns the vertical axis for these curves: linear from 0, or logarithmic if values differ much.
-func upright(all []values, most float64) axis {
+// verticalAxis returns the vertical axis for these curves: linear from 0, or logarithmic if values differ much.
+func verticalAxis(all []values, most float64) axis {
 	low, top := math.Inf(1), 0.0
 	for _, c := range all {
 		for _, v := range c.all {
@@ -178,7 +178,7 @@ func (p *plot) put(x, y axis, all []values) {
 	}
 }
 
-// across returns the horizontal axis for sizes or percentiles.
-func across(low, top float64) axis {
+// horizontalAxis returns the horizontal axis for sizes or percentiles.
+func horizontalAxis(low, top float64) axis {
 	return axis{log: true, low: low, top: top, from: plotLeft, to: plotWidth - plotRight}
 }

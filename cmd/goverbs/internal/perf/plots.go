@@ -64,7 +64,7 @@ func (r *Report) latencyBySize() *plot {
 // sized plots curves by size.
 func (r *Report) sized(p *plot, all []values, most float64) *plot {
 	first, last := r.Rows[0].Size, r.Rows[len(r.Rows)-1].Size
-	x := across(float64(first), float64(last))
+	x := horizontalAxis(float64(first), float64(last))
 	p.XName = "message size in bytes"
 	every := 1
 	if len(r.Rows) > 12 {
@@ -73,7 +73,7 @@ func (r *Report) sized(p *plot, all []values, most float64) *plot {
 	for i := 0; i < len(r.Rows); i += every {
 		p.X = append(p.X, tick{x.at(float64(r.Rows[i].Size)), sizeText(r.Rows[i].Size)})
 	}
-	p.put(x, upright(all, most), all)
+	p.put(x, verticalAxis(all, most), all)
 	return p
 }
 
@@ -92,7 +92,7 @@ func (r *Report) percentiles() *plot {
 	for _, row := range chosen {
 		most = max(most, len(row.times))
 	}
-	x := across(1, float64(most))
+	x := horizontalAxis(1, float64(most))
 	for _, share := range shares {
 		if rest := 1 / (1 - share); rest <= float64(most)*1.001 {
 			p.X = append(p.X, tick{x.at(rest), fmt.Sprintf("%.10g", 100*share)})
@@ -109,7 +109,7 @@ func (r *Report) percentiles() *plot {
 				at = len(row.times) - 1
 			}
 			if at != last {
-				v := micro(row.times[at])
+				v := microseconds(row.times[at])
 				c.all = append(c.all, value{float64(len(row.times)) / float64(len(row.times)-at), v,
 					fmt.Sprintf("%s, %.6g %%: %.2f µs", c.name, 100*float64(at+1)/float64(len(row.times)), v)})
 			}
@@ -119,7 +119,7 @@ func (r *Report) percentiles() *plot {
 		}
 		all = append(all, c)
 	}
-	p.put(x, upright(all, 20), all)
+	p.put(x, verticalAxis(all, 20), all)
 	return p
 }
 
@@ -136,7 +136,7 @@ func (r *Report) distribution() *plot {
 	low, top := times[0], times[min(len(times)-1, len(times)*99/100)]
 	if slower := len(times) - len(times)*99/100; slower > 0 && len(times) >= 100 {
 		p.Note = fmt.Sprintf("the slowest %d of %d messages, up to %.4g µs, are beyond the right edge", slower,
-			len(times), micro(times[len(times)-1]))
+			len(times), microseconds(times[len(times)-1]))
 	}
 	width := max((top-low)/columns, 1) + 1
 	var counts [columns]int
@@ -149,8 +149,8 @@ func (r *Report) distribution() *plot {
 	for _, n := range counts {
 		heights.all = append(heights.all, value{y: float64(n)})
 	}
-	y := upright([]values{heights}, math.Inf(1))
-	x := axis{low: micro(low), top: micro(low + columns*width), from: plotLeft, to: plotWidth - plotRight}
+	y := verticalAxis([]values{heights}, math.Inf(1))
+	x := axis{low: microseconds(low), top: microseconds(low + columns*width), from: plotLeft, to: plotWidth - plotRight}
 	p.Y = y.ticks()
 	for i := range 6 {
 		v := x.low + (x.top-x.low)*float64(i)/5
@@ -164,7 +164,7 @@ func (r *Report) distribution() *plot {
 		from := low + time.Duration(i)*width
 		p.Bars = append(p.Bars, bar{X: plotLeft + float64(i)*each + 0.5, Y: y.at(float64(n)), Width: each - 1,
 			Height: y.at(0) - y.at(float64(n)),
-			Text:   fmt.Sprintf("%.2f to %.2f µs: %d messages", micro(from), micro(from+width), n)})
+			Text:   fmt.Sprintf("%.2f to %.2f µs: %d messages", microseconds(from), microseconds(from+width), n)})
 	}
 	return p
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// live counts the progress of a test. A nil live counts nothing.
-type live struct {
+// progress counts the progress of a test. A nil progress counts nothing.
+type progress struct {
 	show  func(line string)
 	sizes int // of the complete test
 
@@ -20,19 +20,19 @@ type live struct {
 	began atomic.Int64 // wall clock in nanoseconds
 }
 
-// pace is the interval between updates.
-const pace = 200 * time.Millisecond
+// updateInterval is the interval between updates.
+const updateInterval = 200 * time.Millisecond
 
 // watch shows progress until it is stopped. Without show it returns nil.
-func watch(o *Options) (l *live, stop func()) {
+func watch(o *Options) (l *progress, stop func()) {
 	if o.Progress == nil || o.Duration == 0 && !o.All {
 		return nil, func() {}
 	}
-	l = &live{show: o.Progress, sizes: len(o.Sizes)}
+	l = &progress{show: o.Progress, sizes: len(o.Sizes)}
 	end := make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {
-		tick := time.NewTicker(pace)
+		tick := time.NewTicker(updateInterval)
 		defer tick.Stop()
 		for {
 			select {
@@ -50,7 +50,7 @@ func watch(o *Options) (l *live, stop func()) {
 }
 
 // line returns the progress as text.
-func (l *live) line(of time.Duration) string {
+func (l *progress) line(of time.Duration) string {
 	passed := time.Since(time.Unix(0, l.began.Load()))
 	done := l.done.Load()
 	text := fmt.Sprintf("%d bytes", l.size.Load())
@@ -64,7 +64,7 @@ func (l *live) line(of time.Duration) string {
 }
 
 // next starts another size.
-func (l *live) next(size int) {
+func (l *progress) next(size int) {
 	if l != nil {
 		l.done.Store(0)
 		l.size.Store(int64(size))
@@ -74,7 +74,7 @@ func (l *live) next(size int) {
 }
 
 // count adds messages.
-func (l *live) count(messages int) {
+func (l *progress) count(messages int) {
 	if l != nil {
 		l.done.Store(int64(messages))
 	}

@@ -81,10 +81,10 @@ func (m *meter) perMessage(messages int) float64 {
 	if messages == 0 {
 		return 0
 	}
-	return micro(processors.Time()-m.cpu) / float64(messages)
+	return microseconds(processors.Time()-m.cpu) / float64(messages)
 }
 
-func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // bandwidth returns the result for the messages since the start.
 func (m *meter) bandwidth(size, messages int) *Row {
@@ -117,20 +117,20 @@ func (m *meter) latency(size, share int) *Row {
 	}
 	slices.Sort(all)
 	row.times = all
-	at := func(part float64) float64 { return micro(all[min(len(all)-1, int(part*float64(len(all))))]) }
+	at := func(part float64) float64 { return microseconds(all[min(len(all)-1, int(part*float64(len(all))))]) }
 	row.Min, row.Median, row.P99, row.P999, row.Max = at(0), at(0.5), at(0.99), at(0.999), at(1)
-	row.Average, row.Stdev = spread(all)
+	row.Average, row.Stdev = meanDeviation(all)
 	return row
 }
 
-// spread returns the mean and the standard deviation in microseconds.
-func spread(all []time.Duration) (mean, stdev float64) {
+// meanDeviation returns the mean and the standard deviation in microseconds.
+func meanDeviation(all []time.Duration) (mean, stdev float64) {
 	for _, d := range all {
-		mean += micro(d)
+		mean += microseconds(d)
 	}
 	mean /= float64(len(all))
 	for _, d := range all {
-		stdev += (micro(d) - mean) * (micro(d) - mean)
+		stdev += (microseconds(d) - mean) * (microseconds(d) - mean)
 	}
 	return mean, math.Sqrt(stdev / float64(len(all)))
 }

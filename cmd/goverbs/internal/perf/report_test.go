@@ -26,17 +26,17 @@ import (
 	"golang.org/x/net/html"
 )
 
-// chosen numbers the ports and addresses of tests, starting from a number that differs between processes.
-var chosen atomic.Uint32
+// portCount numbers the ports and addresses of tests, starting from a number that differs between processes.
+var portCount atomic.Uint32
 
-func init() { chosen.Store(rand.Uint32N(1 << 24)) }
+func init() { portCount.Store(rand.Uint32N(1 << 24)) }
 
 // freePort returns a port without a listener. The system never assigns it to a listener on port 0 or to a connection,
 // so that it stays free until the server listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
-		port := 10000 + int(chosen.Add(1)%20000)
+		port := 10000 + int(portCount.Add(1)%20000)
 		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
 			require.NoError(t, l.Close())
 			return port
@@ -63,8 +63,8 @@ func endsOf(t *testing.T, test Options, size string) (server, client *Options) {
 	return &test, &other
 }
 
-// measured runs a test and returns the reports of both ends.
-func measured(t *testing.T, server, client *Options) (served, asked *Report) {
+// runTest runs a test and returns the reports of both ends.
+func runTest(t *testing.T, server, client *Options) (served, asked *Report) {
 	ended := make(chan error, 1)
 	go func() {
 		var err error
@@ -87,7 +87,7 @@ func measured(t *testing.T, server, client *Options) (served, asked *Report) {
 
 // twoAddresses returns devices that reach each other over the network.
 func twoAddresses() (a, b string) {
-	n := chosen.Add(1)
+	n := portCount.Add(1)
 	at := func(last int) string { return fmt.Sprintf("soft@127.%d.%d.%d", 90+n/256%100, n%256, last) }
 	return at(2), at(3)
 }
@@ -108,7 +108,7 @@ func TestBaseline(t *testing.T) {
 			}
 			server, client := endsOf(t, test, size)
 			client.TCP = true // one request is enough
-			_, report := measured(t, server, client)
+			_, report := runTest(t, server, client)
 			assert.Empty(t, report.NoTCP)
 			assert.True(t, report.PeerIsOurs)
 			require.Len(t, report.Rows, 1)
@@ -142,10 +142,10 @@ func TestBaselineForeignPeers(t *testing.T) {
 	var group sync.WaitGroup
 	group.Go(func() {
 		var err error
-		there, err = server.meetTCP(t.Context(), lb, lo(t))
+		there, err = server.prepareBaseline(t.Context(), lb, lo(t))
 		assert.NoError(t, err)
 	})
-	here, err := client.meetTCP(t.Context(), la, lo(t))
+	here, err := client.prepareBaseline(t.Context(), la, lo(t))
 	require.NoError(t, err)
 	group.Wait()
 	group.Go(func() {
@@ -179,19 +179,19 @@ func TestBaselineForeignPeers(t *testing.T) {
 		_ = lb.receive(make([]byte, 8))
 		_ = lb.send([]byte("\xff\xff\xff\xff\xff\xff\xff\xff"))
 	})
-	_, err = client.meetTCP(t.Context(), la, lo(t))
+	_, err = client.prepareBaseline(t.Context(), la, lo(t))
 	assert.ErrorContains(t, err, "invalid TCP port 18446744073709551615")
 	group.Wait()
 }
 
-// TestBrand checks the extension of the version string.
-func TestBrand(t *testing.T) {
-	with := (&Options{TCP: true}).branded(version)
+// TestVersionMark checks the mark after the version string.
+func TestVersionMark(t *testing.T) {
+	with := (&Options{TCP: true}).markedVersion(version)
 	assert.Len(t, with, 16)
 	assert.True(t, bytes.HasPrefix(with, []byte(version+"\x00goverbst\x00")))
 	for rest, want := range map[string][2]bool{"goverbst\x00": {true, true}, "goverbs\x00": {true, false}, "": {},
 		"goverbs": {}, "\x00\x00\x00\x00\x00\x00\x00\x00\x00": {}} {
-		ours, asks := brandOf(rest)
+		ours, asks := parseMark(rest)
 		assert.Equal(t, want, [2]bool{ours, asks}, "%q", rest)
 	}
 }
@@ -200,7 +200,7 @@ func TestBrand(t *testing.T) {
 func TestCounters(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "send", Iterations: 100}, "64")
 	server.Device, client.Device = twoAddresses()
-	served, asked := measured(t, server, client)
+	served, asked := runTest(t, server, client)
 	assert.EqualValues(t, 100, asked.Counters["rdma_sends"])
 	assert.EqualValues(t, 100, served.Counters["rdma_recvs"])
 	var text bytes.Buffer
@@ -210,7 +210,7 @@ func TestCounters(t *testing.T) {
 	server, client = endsOf(t, Options{Verb: "send", Iterations: 100, Manager: true}, "64")
 	server.Device, client.Device = twoAddresses()
 	client.Peer = strings.TrimPrefix(server.Device, "soft@")
-	served, asked = measured(t, server, client)
+	served, asked = runTest(t, server, client)
 	assert.GreaterOrEqual(t, asked.Counters["rdma_sends"], int64(100), "the exchange sends more")
 	assert.GreaterOrEqual(t, served.Counters["rdma_recvs"], int64(100))
 
@@ -246,7 +246,7 @@ func TestSlowReceiver(t *testing.T) {
 func TestHistograms(t *testing.T) {
 	dir := t.TempDir()
 	server, client := endsOf(t, Options{Verb: "send", Latency: true, Iterations: 200}, "64")
-	_, report := measured(t, server, client)
+	_, report := runTest(t, server, client)
 	row := report.Rows[0]
 	log := filepath.Join(dir, "a.hlog")
 	require.NoError(t, report.SaveHistograms(log))
@@ -284,7 +284,7 @@ func TestProgress(t *testing.T) {
 	var lines []string
 	client.Progress = func(line string) { lines = append(lines, line) }
 	for range 10 { // a busy machine may show no progress within a second
-		if measured(t, server, client); len(lines) > 1 {
+		if runTest(t, server, client); len(lines) > 1 {
 			break
 		}
 		require.Equal(t, []string{""}, lines)
@@ -295,7 +295,7 @@ func TestProgress(t *testing.T) {
 		assert.Regexp(t, `^64 bytes  [01]\.[0-9] of 1 s  [0-9]+ messages, [0-9]+/s$`, line)
 	}
 	assert.Empty(t, lines[len(lines)-1])
-	l := &live{sizes: 22}
+	l := &progress{sizes: 22}
 	l.next(4096)
 	assert.Contains(t, l.line(0), "4096 bytes (1 of 22 sizes)  0 messages, 0/s")
 	l.count(5)

@@ -17,7 +17,7 @@ import (
 // qkey is the Q_Key of perftest's UD queue pairs.
 const qkey = 0x11111111
 
-// grh is the room for a GRH before a datagram.
+// grh is the space for a GRH before a datagram.
 const grh = rdma.GRHBytes
 
 // usualInline is perftest's default inline size for latency tests of send and write on most devices.
@@ -28,23 +28,23 @@ var unchecked = rdma.QueueOptions{Unchecked: true}
 
 // rig holds the objects of one end.
 type rig struct {
-	o       *Options
-	device  *rdma.Device
-	port    uint8
-	gid     *ibv.GIDEntry // nil: the port has LIDs
-	mtu     ibv.MTU       // of the port, or from Options
-	pd      *rdma.PD
-	channel *rdma.CompChannel
-	sends   *rdma.CQ
-	recvs   *rdma.CQ
-	buffer  *rdma.Buffer
-	mr      *rdma.MR
-	area    int // bytes per queue pair and direction in the buffer
-	ends    []*end
-	wcs     []ibv.WC
-	undo    []func() error
-	end     context.CancelCauseFunc // ends the test
-	alike   bool                    // the peer is goverbs with the same options
+	o         *Options
+	device    *rdma.Device
+	port      uint8
+	gid       *ibv.GIDEntry // nil: the port has LIDs
+	mtu       ibv.MTU       // of the port, or from Options
+	pd        *rdma.PD
+	channel   *rdma.CompChannel
+	sends     *rdma.CQ
+	recvs     *rdma.CQ
+	buffer    *rdma.Buffer
+	mr        *rdma.MR
+	area      int // bytes per queue pair and direction in the buffer
+	ends      []*end
+	wcs       []ibv.WC
+	undo      []func() error
+	end       context.CancelCauseFunc // ends the test
+	isGoverbs bool                    // the peer is goverbs with the same options
 }
 
 // end is a queue pair with its work requests and the peer's keys.
@@ -97,7 +97,7 @@ func open(o *Options) (r *rig, err error) {
 	return r, err
 }
 
-// Close closes all objects, the youngest first.
+// Close closes all objects, the newest first.
 func (r *rig) Close() (err error) {
 	for i := len(r.undo) - 1; i >= 0; i-- {
 		err = errors.Join(err, r.undo[i]())
@@ -106,7 +106,7 @@ func (r *rig) Close() (err error) {
 	return err
 }
 
-// keep registers an object to close.
+// keep registers an object to be closed.
 func keep[T interface{ Close() error }](r *rig, v T, err error) (T, error) {
 	if err == nil {
 		r.undo = append(r.undo, v.Close)
@@ -171,8 +171,8 @@ func (r *rig) newEnds(l link) error {
 		return nil
 	}
 	sync := func() error {
-		return r.within(r.o.Silence, func() error {
-			_, err := shake(l, r.o.client(), &keys{global: true})
+		return r.withTimeout(r.o.Silence, func() error {
+			_, err := exchangeKeys(l, r.o.client(), &keys{global: true})
 			return err
 		})
 	}
@@ -180,15 +180,15 @@ func (r *rig) newEnds(l link) error {
 		return err
 	}
 	for i := range r.o.QPs {
-		if err := r.within(r.o.Silence, func() error { return r.joined(i, manager) }); err != nil {
+		if err := r.withTimeout(r.o.Silence, func() error { return r.newManaged(i, manager) }); err != nil {
 			return err
 		}
 	}
 	return sync()
 }
 
-// joined creates a queue pair that the connection manager connects.
-func (r *rig) joined(i int, l *connected) error {
+// newManaged creates a queue pair that the connection manager connects.
+func (r *rig) newManaged(i int, l *connected) error {
 	for tries := 10; ; tries-- {
 		id, err := l.next()
 		if err != nil {
@@ -307,8 +307,8 @@ func (r *rig) connect(t terms) error {
 	return nil
 }
 
-// aim writes the work requests for messages of a size.
-func (r *rig) aim(size int) error {
+// setRequests writes the work requests for messages of a size.
+func (r *rig) setRequests(size int) error {
 	o := r.o
 	for i, e := range r.ends {
 		e.posted, e.done = 0, 0
@@ -344,8 +344,8 @@ func (r *rig) aim(size int) error {
 	return nil
 }
 
-// fill posts receives to all queue pairs up to RxDepth.
-func (r *rig) fill(have []int) error {
+// postReceives posts receives to all queue pairs up to RxDepth.
+func (r *rig) postReceives(have []int) error {
 	for i, e := range r.ends {
 		for ; have[i] < r.o.RxDepth; have[i]++ {
 			if _, err := e.qp.PostRecv(e.recv); err != nil {

@@ -26,7 +26,7 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	r.end = end
 	var l link
 	defer func() { err = errors.Join(err, r.leave(err, l)) }()
-	if l, err = r.meet(ctx, end); err != nil {
+	if l, err = r.connectLink(ctx, end); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -36,7 +36,7 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx) // the cause takes precedence over its consequences
 	}
-	err = r.explained(err)
+	err = r.explain(err)
 	if report != nil {
 		report.Interrupted = errors.Is(err, context.Canceled)
 	}
@@ -62,7 +62,7 @@ var errSilent = errors.New("peer did not identify itself; check that it is perft
 
 func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	o := r.o
-	t, err := r.introduce(l)
+	t, err := r.negotiate(l)
 	if err != nil {
 		return nil, err
 	}
@@ -84,18 +84,18 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	if err := r.newEnds(l); err != nil {
 		return nil, err
 	}
-	if err := r.meetEnds(l, t); err != nil {
+	if err := r.connectQPs(l, t); err != nil {
 		return nil, err
 	}
 	report := &Report{Test: o.String(), Connection: o.Connection, QPs: o.QPs, Device: r.device.Name(),
 		MTU: rdma.MTUBytes(t.mtu), PeerVersion: t.version, Client: o.client(), Latency: o.Latency, Both: o.Both,
 		Peer: l.remote(), Rows: []Row{}, PeerIsOurs: t.goverbs, NoTCP: why}
-	live, stop := watch(o)
+	progress, stop := watch(o)
 	defer stop()
 	before := r.counters()
-	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs), live: live}
+	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs), progress: progress}
 	defer context.AfterFunc(ctx, func() { test.stopped.Store(true) })()
-	test.alarm = time.AfterFunc(math.MaxInt64, func() { r.end(errQuiet) })
+	test.alarm = time.AfterFunc(math.MaxInt64, func() { r.end(errSilentPeer) })
 	defer test.alarm.Stop()
 	err = test.all(report)
 	test.alarm.Stop()
@@ -107,26 +107,26 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	return report, err
 }
 
-// introduce exchanges terms and compares the options of both ends.
-func (r *rig) introduce(l link) (t terms, err error) {
+// negotiate exchanges terms and compares the options of both ends.
+func (r *rig) negotiate(l link) (t terms, err error) {
 	o := r.o
-	return t, r.withinOr(errSilent, o.Silence, func() error {
+	return t, r.withTimeoutOr(errSilent, o.Silence, func() error {
 		if t, err = agree(l, o, r.mtu); err != nil || !t.goverbs {
 			return err
 		}
 		err = compare(l, o.client(), o.task(r.gid != nil))
-		r.alike = err == nil
+		r.isGoverbs = err == nil
 		return err
 	})
 }
 
-// meetEnds exchanges the keys of all queue pairs and connects them, in perftest's order.
-func (r *rig) meetEnds(l link, t terms) error {
-	one := func() error { return r.shake(l) }
+// connectQPs exchanges the keys of all queue pairs and connects them, in perftest's order.
+func (r *rig) connectQPs(l link, t terms) error {
+	one := func() error { return r.exchangeKeys(l) }
 	all := func() error {
 		for _, e := range r.ends {
 			known := e.peer
-			err := r.within(r.o.Silence, func() error { return r.swapKeys(l, e, &e.peer) })
+			err := r.withTimeout(r.o.Silence, func() error { return r.swapKeys(l, e, &e.peer) })
 			if err != nil {
 				return err
 			}
@@ -164,7 +164,7 @@ type test struct {
 	ctx      context.Context
 	l        link
 	have     []int // posted receives of each queue pair
-	live     *live
+	progress *progress
 	finished bool // the client has reported its end and received the acknowledgement
 	// Flags of deadlines: a loop that never waits must not check a context or a clock each time.
 	stopped, expired atomic.Bool
@@ -174,17 +174,19 @@ type test struct {
 }
 
 // sync synchronizes with the peer, within the peer timeout.
-func (t *test) sync() error { return t.shake(t.l) }
+func (t *test) sync() error { return t.exchangeKeys(t.l) }
 
-// shake exchanges keys of the first queue pair to synchronize both ends.
-func (r *rig) shake(l link) error { return r.within(r.o.Silence, func() error { return r.wait(l) }) }
+// exchangeKeys exchanges keys of the first queue pair to synchronize both ends.
+func (r *rig) exchangeKeys(l link) error {
+	return r.withTimeout(r.o.Silence, func() error { return r.wait(l) })
+}
 
-// wait is shake without a timeout.
+// wait is exchangeKeys without a timeout.
 func (r *rig) wait(l link) error { return r.swapKeys(l, r.ends[0], &keys{}) }
 
 // swapKeys exchanges keys of a queue pair. Both ends do so several times for each, with the same keys.
 func (r *rig) swapKeys(l link, e *end, theirs *keys) (err error) {
-	if *theirs, err = shake(l, r.o.client(), &e.keys); err == nil && e.peerQPN != 0 && theirs.qpn != e.peerQPN {
+	if *theirs, err = exchangeKeys(l, r.o.client(), &e.keys); err == nil && e.peerQPN != 0 && theirs.qpn != e.peerQPN {
 		err = errPairs
 	}
 	return err
@@ -193,11 +195,11 @@ func (r *rig) swapKeys(l link, e *end, theirs *keys) (err error) {
 // all runs all sizes.
 func (t *test) all(report *Report) error {
 	for _, size := range t.o.Sizes {
-		if err := t.aim(size); err != nil {
+		if err := t.setRequests(size); err != nil {
 			return err
 		}
-		t.live.next(size)
-		t.timeout, t.bytes = t.silence(size), uint32(size)
+		t.progress.next(size)
+		t.timeout, t.bytes = t.peerTimeout(size), uint32(size)
 		if t.o.Connection == "UD" {
 			t.bytes += uint32(grh)
 		}
@@ -223,7 +225,7 @@ func (t *test) one(size int) (*Row, error) {
 	o := t.o
 	if o.Verb == "send" {
 		if o.Latency || o.Both || !o.client() {
-			if err := t.fill(t.have); err != nil {
+			if err := t.postReceives(t.have); err != nil {
 				return nil, err
 			}
 		}
@@ -235,7 +237,7 @@ func (t *test) one(size int) (*Row, error) {
 	case o.Both:
 		return t.both(size)
 	case o.Latency && o.Verb == "send":
-		return t.pingPong(size, t.arrived)
+		return t.pingPong(size, t.waitMessage)
 	case o.Latency && o.Verb == "write":
 		return t.pingPong(size, t.written(size))
 	case !o.client() && o.oneSided():
@@ -249,7 +251,7 @@ func (t *test) one(size int) (*Row, error) {
 		}
 		return row, err
 	}
-	return t.sink(size)
+	return t.receiveAll(size)
 }
 
 // end reports the end of the test to the peer.

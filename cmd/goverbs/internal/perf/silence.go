@@ -19,34 +19,34 @@ import (
 // slowest is the minimum rate of a link in bytes per second, which extends timeouts for large messages.
 const slowest = 10 << 20
 
-// errQuiet reports that the peer is connected but silent.
-var errQuiet = errors.New("peer is connected but silent; check that it runs the same test")
+// errSilentPeer reports that the peer is connected but silent.
+var errSilentPeer = errors.New("peer is connected but silent; check that it runs the same test")
 
-// within ends the test if a step takes too long.
-func (r *rig) within(limit time.Duration, step func() error) error {
-	return r.withinOr(errQuiet, limit, step)
+// withTimeout ends the test if a step takes too long.
+func (r *rig) withTimeout(limit time.Duration, step func() error) error {
+	return r.withTimeoutOr(errSilentPeer, limit, step)
 }
 
-func (r *rig) withinOr(why error, limit time.Duration, step func() error) error {
+func (r *rig) withTimeoutOr(why error, limit time.Duration, step func() error) error {
 	late := time.AfterFunc(limit, func() { r.end(why) })
 	defer late.Stop()
 	return step()
 }
 
-// silence returns the timeout for a message of a size.
-func (r *rig) silence(size int) time.Duration {
+// peerTimeout returns the peer timeout for a message of a size.
+func (r *rig) peerTimeout(size int) time.Duration {
 	round := float64(size) * float64(r.o.QPs) * float64(r.o.Moderate)
 	return r.o.Silence + time.Duration(round/slowest*float64(time.Second))
 }
 
-// explained adds the command that the peer needs to run if a different test may be the cause of an error.
-func (r *rig) explained(err error) error {
+// explain adds the command that the peer needs to run if a different test may be the cause of an error.
+func (r *rig) explain(err error) error {
 	var failed *rdma.CompletionError
 	may := errors.As(err, &failed)
-	for _, e := range []error{errGone, errQuiet, errOther} {
+	for _, e := range []error{errGone, errSilentPeer, errOther} {
 		may = may || errors.Is(err, e)
 	}
-	if may && !r.alike {
+	if may && !r.isGoverbs {
 		return fmt.Errorf("%w; %s", err, r.o.task(r.gid != nil).needs())
 	}
 	return err
@@ -57,7 +57,7 @@ var errOther = errors.New("peer runs another test or has other options")
 
 // exchangeOutcomes exchanges outcomes of a test that a server only serves.
 func (t *test) exchangeOutcomes(mine outcome) error {
-	return t.within(t.o.Silence, func() error {
+	return t.withTimeout(t.o.Silence, func() error {
 		theirs, err := swapOutcomes(t.l, t.o.client(), mine)
 		if err == nil && !t.o.client() && !slices.Contains(t.o.Sizes, int(theirs.size)) { // servers send no size
 			err = fmt.Errorf("%w: message size %d", errOther, theirs.size)
@@ -96,7 +96,7 @@ func (t *test) serve() error {
 			if t.runsOtherVerb() && time.Since(at) > t.o.Silence {
 				now := t.counters()
 				if len(changes(counted, now)) == 0 {
-					t.rig.end(errQuiet)
+					t.rig.end(errSilentPeer)
 					return
 				}
 				counted, at = now, time.Now()
@@ -112,5 +112,5 @@ func (t *test) serve() error {
 // or atomic operation if it uses them, unless the device or -o limits it to one. Such a client may never send anything,
 // so the test fails when the device's counters stop.
 func (t *test) runsOtherVerb() bool {
-	return !t.alike && (t.o.Verb == "read" || t.o.Verb == "atomic") && t.ends[0].peer.reads <= 1
+	return !t.isGoverbs && (t.o.Verb == "read" || t.o.Verb == "atomic") && t.ends[0].peer.reads <= 1
 }

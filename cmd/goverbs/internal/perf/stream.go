@@ -23,13 +23,13 @@ type stream struct {
 func (t *stream) measure() (*Row, error) {
 	switch {
 	case t.Latency && t.Verb == "read":
-		return t.trips(t.message[:1], 1)
+		return t.roundTrips(t.message[:1], 1)
 	case t.Latency && t.Verb == "atomic":
-		return t.trips(t.message, 1)
+		return t.roundTrips(t.message, 1)
 	case t.Latency:
-		return t.trips(t.message, 2)
+		return t.roundTrips(t.message, 2)
 	case t.Verb == "atomic" || t.Both:
-		return t.twoWays()
+		return t.bothDirections()
 	case t.Verb == "read":
 		return t.download()
 	}
@@ -114,8 +114,8 @@ func (t *stream) download() (*Row, error) {
 	return m.bandwidth(t.size, int(got.bytes/int64(t.size))), got.err
 }
 
-// twoWays sends and receives at the same time. For atomic operations, it receives answers.
-func (t *stream) twoWays() (*Row, error) {
+// bothDirections sends and receives at the same time. For atomic operations, it receives answers.
+func (t *stream) bothDirections() (*Row, error) {
 	m := begin()
 	read := t.drain()
 	began := time.Now()
@@ -136,12 +136,12 @@ func (t *stream) twoWays() (*Row, error) {
 	return m.bandwidth(t.size, messages), got.err
 }
 
-// trips sends messages one at a time and waits for each answer.
-func (t *stream) trips(ask []byte, share int) (*Row, error) {
+// roundTrips sends messages one at a time and waits for each answer.
+func (t *stream) roundTrips(request []byte, share int) (*Row, error) {
 	m := begin()
 	for n := 0; n == 0 || !(t.Duration == 0 && n == t.Iterations) && time.Since(m.start) < t.limit(); n++ {
 		m.mark()
-		if _, err := t.c.Write(ask); err != nil {
+		if _, err := t.c.Write(request); err != nil {
 			return nil, err
 		}
 		if _, err := io.ReadFull(t.c, t.message); err != nil {
@@ -153,9 +153,9 @@ func (t *stream) trips(ask []byte, share int) (*Row, error) {
 }
 
 // answer sends a message for each one received.
-func (t *stream) answer(ask []byte) error {
+func (t *stream) answer(request []byte) error {
 	for {
-		if _, err := io.ReadFull(t.c, ask); errors.Is(err, io.EOF) {
+		if _, err := io.ReadFull(t.c, request); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
 			return fmt.Errorf("incomplete message: %w", err)

@@ -40,7 +40,7 @@ func complete(t *testing.T, o Options, size string) Options {
 	return o
 }
 
-// serve runs a server on a free port and sets the client's address. The channels report when it waits, and its end.
+// serve runs a server on a free port and sets the client's address. The channels report when it waits, and its error.
 func serve(t *testing.T, server, client *Options) (waits <-chan struct{}, ended <-chan error) {
 	t.Helper()
 	server.Port = freePort(t)

@@ -29,7 +29,7 @@ func (t *test) stream(size int) (*Row, error) {
 		}
 		open -= t.sent(n, last)
 		done += n * t.o.Moderate
-		t.live.count(done)
+		t.progress.count(done)
 	}
 	done = 0
 	for _, e := range t.ends {
@@ -74,14 +74,14 @@ func (t *test) sent(n, last int) (through int) {
 
 // received counts n receive completions and posts new receives.
 func (t *test) received(n int) error {
-	if err := t.took(n); err != nil {
+	if err := t.countReceives(n); err != nil {
 		return err
 	}
-	return t.fill(t.have)
+	return t.postReceives(t.have)
 }
 
-// took counts n receive completions.
-func (t *test) took(n int) error {
+// countReceives counts n receive completions.
+func (t *test) countReceives(n int) error {
 	for _, wc := range t.wcs[:n] {
 		t.have[wc.WRID]--
 		if wc.ByteLen != t.bytes {
@@ -94,8 +94,8 @@ func (t *test) took(n int) error {
 // quietTime bounds the wait for messages sent before the client's end, which may be lost.
 const quietTime = 200 * time.Millisecond
 
-// sink receives until all messages have arrived or the client reports its end.
-func (t *test) sink(size int) (*Row, error) {
+// receiveAll receives until all messages have arrived or the client reports its end.
+func (t *test) receiveAll(size int) (*Row, error) {
 	o := t.o
 	through := make(chan error, 1)
 	go func() {
@@ -118,7 +118,7 @@ func (t *test) sink(size int) (*Row, error) {
 			m = begin()
 		}
 		done += n
-		t.live.count(done)
+		t.progress.count(done)
 		if err := t.received(n); err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (t *test) sink(size int) (*Row, error) {
 			heard = true
 		default:
 			if time.Since(last) > t.timeout {
-				return nil, errQuiet
+				return nil, errSilentPeer
 			}
 		}
 	}
@@ -143,7 +143,7 @@ func (t *test) sink(size int) (*Row, error) {
 	}
 	row := m.bandwidth(size, done)
 	if !heard {
-		_ = t.within(t.timeout, func() error { failure = <-through; return nil })
+		_ = t.withTimeout(t.timeout, func() error { failure = <-through; return nil })
 	}
 	if failure != nil {
 		return nil, failure
@@ -159,16 +159,16 @@ func (t *test) sink(size int) (*Row, error) {
 	return row, t.l.send(t.l.keys().put(&t.ends[0].keys))
 }
 
-// arrived waits for a message. It posts further receives while the peer processes this one, unless none is left.
-func (t *test) arrived(until time.Time) error {
+// waitMessage waits for a message. It posts further receives while the peer processes this one, unless none is left.
+func (t *test) waitMessage(until time.Time) error {
 	n, err := t.next(t.recvs, until)
 	if err != nil {
 		return err
 	}
-	if err := t.took(n); err != nil || t.o.RxDepth > 1 {
+	if err := t.countReceives(n); err != nil || t.o.RxDepth > 1 {
 		return err
 	}
-	return t.fill(t.have)
+	return t.postReceives(t.have)
 }
 
 // written returns a function that polls memory until the peer has written the next message, whose last byte changes.
@@ -227,14 +227,14 @@ func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error
 			continue
 		}
 		m.mark()
-		t.live.count(sent)
+		t.progress.count(sent)
 		sent++
 		*mark = byte(sent)
 		if err := t.post(e, sent); err != nil {
 			return nil, err
 		}
 		if o.Verb == "send" {
-			if err := t.fill(t.have); err != nil {
+			if err := t.postReceives(t.have); err != nil {
 				return nil, err
 			}
 		}
@@ -254,7 +254,7 @@ func (t *test) roundTrips(size int) (*Row, error) {
 	m := begin()
 	for n := 0; o.Duration != 0 || n < o.Iterations; n++ {
 		m.mark()
-		t.live.count(n)
+		t.progress.count(n)
 		if err := t.post(e, n+1); err != nil {
 			return nil, err
 		}

@@ -109,7 +109,7 @@ func (t *test) pause(until time.Time, since *time.Time) error {
 	case since.IsZero():
 		*since = now
 	case now.Sub(*since) > t.timeout:
-		return errQuiet
+		return errSilentPeer
 	}
 	return nil
 }

@@ -27,8 +27,8 @@ type message struct {
 	Error    string         `json:"error,omitempty"`
 }
 
-// longest is the maximum length of a line.
-const longest = 8 << 10
+// maxLine is the maximum length of a line.
+const maxLine = 8 << 10
 
 func writeMessage(w io.Writer, m message) error {
 	b, err := json.Marshal(m)
@@ -40,7 +40,7 @@ func writeMessage(w io.Writer, m message) error {
 }
 
 func readMessage(r io.Reader) (m message, err error) {
-	line, err := bufio.NewReaderSize(io.LimitReader(r, longest), 512).ReadBytes('\n')
+	line, err := bufio.NewReaderSize(io.LimitReader(r, maxLine), 512).ReadBytes('\n')
 	if err != nil {
 		if len(line) == 0 {
 			return m, errors.New("peer closed the connection; check that it is goverbs serve")
@@ -70,8 +70,8 @@ type peerError struct{ text string }
 // Error quotes the text: it comes from another host and may be printed on a terminal.
 func (e *peerError) Error() string { return fmt.Sprintf("peer: %.400q", e.text) }
 
-// ask sends the endpoint of this end and receives the peer's.
-func ask(conn net.Conn, o *Options, kind string, e *end) (message, error) {
+// exchangeEndpoints sends the endpoint of this end and receives the peer's.
+func exchangeEndpoints(conn net.Conn, o *Options, kind string, e *end) (message, error) {
 	if err := conn.SetDeadline(time.Now().Add(o.Timeout)); err != nil {
 		return message{}, err
 	}
@@ -92,7 +92,7 @@ func ask(conn net.Conn, o *Options, kind string, e *end) (message, error) {
 func reportedError(conn net.Conn) string {
 	_ = conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	var m message
-	line, _ := bufio.NewReader(io.LimitReader(conn, longest)).ReadBytes('\n')
+	line, _ := bufio.NewReader(io.LimitReader(conn, maxLine)).ReadBytes('\n')
 	if json.Unmarshal(line, &m) != nil {
 		return ""
 	}

@@ -77,9 +77,9 @@ func explained(err error, o *Options, r *Result) *Failure {
 	return f
 }
 
-// roce is the fix for lost RoCE packets between hosts that reach each other otherwise.
-const roce = "allow UDP port 4791 on both hosts and between them: check nft list ruleset and iptables -S, or the " +
-	"security group in a cloud"
+// allowRoCE is the fix for lost RoCE packets between hosts that reach each other otherwise.
+const allowRoCE = "allow UDP port 4791 on both hosts and between them: check nft list ruleset and iptables -S, or " +
+	"the security group in a cloud"
 
 // fixes returns possible fixes of a failure, the likeliest first.
 func fixes(f *Failure, o *Options, r *Result) (all []string) {
@@ -105,7 +105,7 @@ func fixes(f *Failure, o *Options, r *Result) (all []string) {
 	case errors.As(err, &status):
 		all = statusFixes(status.Status, r, serves)
 	case errors.Is(err, errSilence) || f.Step == "ping" && errors.Is(err, context.DeadlineExceeded):
-		all = lost(r)
+		all = lossFixes(r)
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EPERM):
 		add("run goverbs doctor here to find the missing privilege")
 	case errors.Is(err, syscall.ENODATA) && o.GIDIndex >= 0:
@@ -120,7 +120,7 @@ func fixes(f *Failure, o *Options, r *Result) (all []string) {
 	case errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, context.DeadlineExceeded):
 		add("start %s on the peer, with the same -p and --cm-port", serves)
 		if !o.reached {
-			return append(all, lost(r)...)
+			return append(all, lossFixes(r)...)
 		}
 		add("remove and add the Soft-RoCE device on either end (rdma link delete, rdma link add): once a firewall " +
 			"has dropped its packets, Linux 6.12 no longer sends connection manager messages")
@@ -132,7 +132,7 @@ func fixes(f *Failure, o *Options, r *Result) (all []string) {
 func statusFixes(status ibv.WCStatus, r *Result, serves string) (all []string) {
 	switch status {
 	case ibv.WC_RETRY_EXC_ERR:
-		all = lost(r)
+		all = lossFixes(r)
 	case ibv.WC_RNR_RETRY_EXC_ERR:
 		all = append(all, "restart "+serves+" on the peer: it posts no receives")
 	case ibv.WC_REM_ACCESS_ERR, ibv.WC_REM_INV_REQ_ERR, ibv.WC_REM_OP_ERR:
@@ -143,8 +143,8 @@ func statusFixes(status ibv.WCStatus, r *Result, serves string) (all []string) {
 	return append(all, "goverbs explain "+strings.TrimPrefix(status.String(), "IBV_WC_")+" explains the status")
 }
 
-// lost returns fixes for RoCE packets that do not arrive although the TCP exchange worked.
-func lost(r *Result) (all []string) {
+// lossFixes returns fixes for RoCE packets that do not arrive although the TCP exchange worked.
+func lossFixes(r *Result) (all []string) {
 	var own, other rdma.Endpoint
 	if own.UnmarshalText([]byte(r.Own)) == nil && other.UnmarshalText([]byte(r.Other)) == nil {
 		here, there := rdma.GIDAddress(own.GID), rdma.GIDAddress(other.GID)
@@ -160,8 +160,8 @@ func lost(r *Result) (all []string) {
 		return append(all,
 			"check counters for packet loss (goverbs query DEVICE) and flow control (PFC) of the switches")
 	}
-	return append(all, roce, "use the same MTU on both devices and a larger one on the network: goverbs doctor PEER "+
-		"measures it", "use RoCE v2 GIDs on both ends: goverbs gids")
+	return append(all, allowRoCE, "use the same MTU on both devices and a larger one on the network: goverbs doctor "+
+		"PEER measures it", "use RoCE v2 GIDs on both ends: goverbs gids")
 }
 
 func linkLocal(a netip.Addr) bool { return a.IsLinkLocalUnicast() }

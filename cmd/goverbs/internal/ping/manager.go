@@ -103,11 +103,11 @@ func (m *managed) receive(ctx context.Context) (address uint64, key, size uint32
 	return address, key, size, m.id.PostRecv(recvID, m.in(), m.mr)
 }
 
-// manager pings over the connection manager.
-func (r *Result) manager(ctx context.Context, o *Options) (err error) {
-	if o.Size < 1 || o.Size > largest/16 {
+// pingManager pings over the connection manager.
+func (r *Result) pingManager(ctx context.Context, o *Options) (err error) {
+	if o.Size < 1 || o.Size > maxMessage/16 {
 		return at("create the queue pair", o.ownDevice.Name(), fmt.Errorf("message size %d is not in 1 to %d; see -s",
-			o.Size, largest/16))
+			o.Size, maxMessage/16))
 	}
 	own, err := ownGID(o)
 	if err != nil {
@@ -238,7 +238,7 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 	for failures := 0; ; {
 		id, _, err := l.GetRequest(ctx)
 		if err != nil {
-			if failures++; ctx.Err() == nil && again(ctx, failures) {
+			if failures++; ctx.Err() == nil && waitRetry(ctx, failures) {
 				continue
 			}
 			if ctx.Err() == nil {
@@ -250,17 +250,17 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 		peer := id.PeerAddr()
 		free.Go(ctx, peer.Addr(), func() {
 			s.Log(fmt.Sprintf("%v: cm", peer))
-			m := &managed{id: id, size: largest / 16}
+			m := &managed{id: id, size: maxMessage / 16}
 			if err := m.serve(ctx, s.lost()); err != nil && ctx.Err() == nil {
 				s.Log(fmt.Sprintf("%v: %v", peer, err))
 			}
-			s.end(ctx, m)
+			s.closeConn(ctx, m)
 		}, func() { _ = id.Close() }) // rejects the request
 	}
 }
 
-// end closes a connection, or leaves it to another process if the server ends before the peer.
-func (s *Server) end(ctx context.Context, m *managed) {
+// closeConn closes a connection, or leaves it to another process if the server ends before the peer.
+func (s *Server) closeConn(ctx context.Context, m *managed) {
 	if ctx.Err() == nil || s.Leave == nil || s.device.Info().IsSoftware() {
 		_ = m.Close()
 		return

@@ -111,11 +111,11 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	for _, kind := range o.Kinds {
 		one := Result{Kind: kind}
 		if kind == CM {
-			err = one.manager(ctx, o)
+			err = one.pingManager(ctx, o)
 		} else {
-			err = one.pair(ctx, o)
+			err = one.pingQP(ctx, o)
 		}
-		one.sum()
+		one.computeStatistics()
 		o.reached = o.reached || one.Received > 0
 		r.Interrupted = ctx.Err() != nil
 		if err != nil && !r.Interrupted {
@@ -169,8 +169,8 @@ func ownGID(o *Options) (ibv.GIDEntry, error) {
 	return *e, nil
 }
 
-// pair pings over a queue pair whose endpoint is exchanged over TCP.
-func (r *Result) pair(ctx context.Context, o *Options) error {
+// pingQP pings over a queue pair whose endpoint is exchanged over TCP.
+func (r *Result) pingQP(ctx context.Context, o *Options) error {
 	e, err := newEnd(o, r.Kind, o.Size)
 	if err != nil {
 		return at("create the queue pair", o.ownDevice.Name(), err)
@@ -185,7 +185,7 @@ func (r *Result) pair(ctx context.Context, o *Options) error {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	reply, err := ask(conn, o, r.Kind, e)
+	reply, err := exchangeEndpoints(conn, o, r.Kind, e)
 	if reply.Endpoint != nil {
 		r.Other = reply.Endpoint.String()
 	}
@@ -211,8 +211,8 @@ func (r *Result) pair(ctx context.Context, o *Options) error {
 	return nil
 }
 
-// sum computes the statistics of the answers.
-func (r *Result) sum() {
+// computeStatistics computes the statistics of the answers.
+func (r *Result) computeStatistics() {
 	r.Received = len(r.took)
 	if r.Received == 0 {
 		return

@@ -24,8 +24,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// served starts a server for the duration of the test and returns options that reach it.
-func served(t *testing.T) *Options {
+// startServer starts a server for the duration of the test and returns options that reach it.
+func startServer(t *testing.T) *Options {
 	t.Helper()
 	s := &Server{Device: "soft@127.79.0.1", GIDIndex: -1, CMPort: 17174, PingPong: RC, Log: func(string) {}}
 	require.NoError(t, s.Listen())
@@ -41,7 +41,7 @@ func served(t *testing.T) *Options {
 }
 
 func TestPing(t *testing.T) {
-	o := served(t)
+	o := startServer(t)
 	r, err := Run(t.Context(), o)
 	require.NoError(t, err)
 	assert.Zero(t, r.Failed(), "%+v", r)
@@ -57,7 +57,7 @@ func TestPing(t *testing.T) {
 
 // TestFailures checks the failed step and the first fix of failures.
 func TestFailures(t *testing.T) {
-	o := served(t)
+	o := startServer(t)
 	tcp := func(answer string) int { // a server that sends answer
 		l, err := net.Listen("tcp", "127.79.0.1:0")
 		require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestFailures(t *testing.T) {
 		"connection refused": {func(o *Options) { o.CMPort = 2 }, CM, "connect",
 			"start goverbs serve, or rping -s on the peer"},
 		"no device at the GID": {func(o *Options) { o.Port = tcp(endpoint("::ffff:127.79.0.3")) }, RC, "ping",
-			roce},
+			allowRoCE},
 		"another address family":       {func(o *Options) { o.Port = tcp(endpoint("fd00::1")) }, UD, "", ""},
 		"datagram larger than the MTU": {func(o *Options) { o.Size = 5000 }, UD, "create the queue pair", ""},
 		"unknown GID": {func(o *Options) { o.GIDIndex = 7 }, RC, "create the queue pair",
@@ -139,7 +139,7 @@ func TestTimeout(t *testing.T) {
 
 // TestHostileClients checks that a server reports invalid messages and continues.
 func TestHostileClients(t *testing.T) {
-	o := served(t)
+	o := startServer(t)
 	for text, want := range map[string]string{
 		`{"kind":"xrc","endpoint":"qpn=0x1"}` + "\n":                "unknown kind",
 		`{"kind":"rc","size":1e9,"endpoint":"qpn=0x1"}` + "\n":      "unexpected data",
@@ -163,7 +163,7 @@ func TestHostileClients(t *testing.T) {
 	assert.Zero(t, r.Failed())
 }
 
-// TestLostClients checks that silent clients lose their places, so that others are served.
+// TestLostClients checks that silent clients are disconnected, so that others are served.
 func TestLostClients(t *testing.T) {
 	s := &Server{Device: "soft@127.79.0.6", GIDIndex: -1, CMPort: 17177, PingPong: RC, Log: func(string) {},
 		Lost: 300 * time.Millisecond}
@@ -183,7 +183,7 @@ func TestLostClients(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for range clients {
-		id, err := cm.CreateIDOn(chosenBackend(t, o.Device), rdmacm.PS_TCP)
+		id, err := cm.CreateIDOn(backendOf(t, o.Device), rdmacm.PS_TCP)
 		require.NoError(t, err)
 		defer id.Close()
 		m := &managed{id: id, size: 64}
@@ -199,18 +199,18 @@ func TestLostClients(t *testing.T) {
 	assert.Zero(t, r.Failed(), "%+v", r)
 }
 
-// chosenBackend returns the backend of a device.
-func chosenBackend(t *testing.T, device string) runtime.Backend {
+// backendOf returns the backend of a device.
+func backendOf(t *testing.T, device string) runtime.Backend {
 	d, err := rdma.Open(device)
 	require.NoError(t, err)
 	defer d.Close()
 	return d.Info().Backend
 }
 
-// TestUnconfirmedClients checks that a host which requests connections and never confirms them, or connects over TCP
+// TestUnconfirmedClients checks that a host which requests connections without confirming them, or connects over TCP
 // and sends nothing, does not block other hosts, even two clients of one host.
 func TestUnconfirmedClients(t *testing.T) {
-	o := served(t)
+	o := startServer(t)
 	peer := netip.AddrPortFrom(netip.MustParseAddr(o.Peer), uint16(o.CMPort))
 	unconfirmed.Requests(t, "127.79.0.66", peer, 2*clients, nil)
 	for range 2 * clients {
@@ -250,12 +250,12 @@ func TestEchoLoop(t *testing.T) {
 		require.NoError(t, ends[0].post(64)) // a forged message
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		served := make(chan error, len(ends))
+		done := make(chan error, len(ends))
 		for _, e := range ends {
-			go func() { served <- e.serve(ctx, 500*time.Millisecond) }()
+			go func() { done <- e.serve(ctx, 500*time.Millisecond) }()
 		}
 		for range ends {
-			assert.ErrorIs(t, <-served, errSilence, kind)
+			assert.ErrorIs(t, <-done, errSilence, kind)
 		}
 	}
 }

@@ -26,8 +26,8 @@ const clients = 64
 // its end.
 const idleTime = 5 * time.Second
 
-// lostTime bounds the wait for the next message of other clients: a client whose host is down must not occupy a place
-// forever.
+// lostTime bounds the wait for the next message of other clients. Otherwise a client whose host is down would count as
+// connected forever.
 const lostTime = time.Minute
 
 // Server answers pings of all kinds, from many clients at once.
@@ -96,13 +96,13 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			return nil
 		}
 		if err != nil {
-			if failures++; !again(ctx, failures) {
+			if failures++; !waitRetry(ctx, failures) {
 				return err
 			}
 			continue
 		}
 		failures = 0
-		free.Go(ctx, hostOf(conn), func() { s.one(ctx, conn) }, func() { _ = conn.Close() })
+		free.Go(ctx, hostOf(conn), func() { s.serveTCP(ctx, conn) }, func() { _ = conn.Close() })
 	}
 }
 
@@ -113,9 +113,9 @@ func hostOf(conn net.Conn) netip.Addr {
 
 func (s *Server) lost() time.Duration { return cmp.Or(s.Lost, lostTime) }
 
-// again waits before a retry of an operation that may fail temporarily, for lack of descriptors for instance. It
+// waitRetry waits before a retry of an operation that may fail temporarily, for lack of descriptors for instance. It
 // returns false after too many consecutive failures.
-func again(ctx context.Context, failures int) bool {
+func waitRetry(ctx context.Context, failures int) bool {
 	select {
 	case <-ctx.Done():
 	case <-time.After(100 * time.Millisecond):
@@ -123,14 +123,14 @@ func again(ctx context.Context, failures int) bool {
 	return failures < 100
 }
 
-// one serves a client that connected over TCP.
-func (s *Server) one(ctx context.Context, conn net.Conn) {
+// serveTCP serves a client that connected over TCP.
+func (s *Server) serveTCP(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	_ = conn.SetDeadline(time.Now().Add(idleTime))
-	err := s.answer(ctx, cancel, conn)
+	err := s.serveClient(ctx, cancel, conn)
 	if err != nil && ctx.Err() == nil {
 		s.Log(fmt.Sprintf("%v: %v", conn.RemoteAddr(), err))
 		_ = conn.SetDeadline(time.Now().Add(idleTime))
@@ -154,16 +154,16 @@ func (u *connectError) Error() string {
 
 func (u *connectError) Unwrap() error { return u.err }
 
-// answer exchanges endpoints with a client and serves it. A goverbs client begins with a line of JSON.
-func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
+// serveClient exchanges endpoints with a client and serves it. A goverbs client begins with a line of JSON.
+func (s *Server) serveClient(ctx context.Context, gone func(), conn net.Conn) error {
 	o := &Options{GIDIndex: s.GIDIndex, ownDevice: s.device}
-	reader := bufio.NewReaderSize(io.LimitReader(conn, longest), 512)
+	reader := bufio.NewReaderSize(io.LimitReader(conn, maxLine), 512)
 	first, err := reader.Peek(1)
 	if err != nil {
 		return err
 	}
 	if first[0] != '{' {
-		return s.answerText(ctx, o, conn, reader)
+		return s.servePingpong(ctx, o, conn, reader)
 	}
 	m, err := readMessage(reader)
 	if err != nil {
@@ -192,8 +192,8 @@ func (s *Server) answer(ctx context.Context, gone func(), conn net.Conn) error {
 	return e.serve(ctx, s.lost())
 }
 
-// answerText serves a pingpong program of rdma-core.
-func (s *Server) answerText(ctx context.Context, o *Options, conn net.Conn, reader io.Reader) error {
+// servePingpong serves a pingpong program of rdma-core.
+func (s *Server) servePingpong(ctx context.Context, o *Options, conn net.Conn, reader io.Reader) error {
 	b := make([]byte, textLength)
 	if _, err := io.ReadFull(reader, b); err != nil {
 		return err

@@ -32,7 +32,7 @@ type Report struct {
 	Ports      []Port            `json:"ports"`
 	Kernel     Fields            `json:"kernel,omitempty"`    // from sysfs
 	Resources  Fields            `json:"resources,omitempty"` // object counts of all programs
-	Error      string            `json:"error,omitempty"`     // of opening it; the other attributes are the kernel's
+	Error      string            `json:"error,omitempty"`     // why opening it failed; the other attributes are then the kernel's
 }
 
 // Port is a port with its GIDs.

@@ -20,17 +20,17 @@ const Several = "(several)"
 
 // findOwners finds the owner of the queue pairs of a counter.
 func (s *Snapshot) findOwners() {
-	owners := map[thing]*Object{}
+	owners := map[objectKey]*Object{}
 	for i := range s.Objects {
 		if o := &s.Objects[i]; o.Kind == "qp" {
-			owners[thing{o.Device, o.Number}] = o
+			owners[objectKey{o.Device, o.Number}] = o
 		}
 	}
 	for i := range s.Bound {
 		b := &s.Bound[i]
 		for n, number := range b.QPs {
 			pid, owner := uint32(0), Elsewhere
-			if o := owners[thing{b.Device, number}]; o != nil {
+			if o := owners[objectKey{b.Device, number}]; o != nil {
 				pid, owner = o.PID, o.Owner
 			}
 			if n == 0 {

@@ -13,14 +13,14 @@ import (
 )
 
 // Here returns this host.
-func Here() *Host { return &Host{FS: os.DirFS("/"), Ask: ask} }
+func Here() *Host { return &Host{FS: os.DirFS("/"), Ask: queryKernel} }
 
-// about lists the attributes that identify the object of a request.
-var about = []uapi.RDMANLDevAttr{uapi.RDMA_NLDEV_ATTR_DEV_INDEX, uapi.RDMA_NLDEV_ATTR_PORT_INDEX,
+// requestAttrs lists the attributes that identify the object of a request.
+var requestAttrs = []uapi.RDMANLDevAttr{uapi.RDMA_NLDEV_ATTR_DEV_INDEX, uapi.RDMA_NLDEV_ATTR_PORT_INDEX,
 	uapi.RDMA_NLDEV_ATTR_STAT_RES}
 
-// ask queries this host's kernel. A request without a port is a dump, answered in several messages.
-func ask(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error) {
+// queryKernel queries this host's kernel. A request without a port is a dump, answered in several messages.
+func queryKernel(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error) {
 	flags := unix.NLM_F_DUMP
 	if len(of) == 2 {
 		flags = 0
@@ -30,7 +30,7 @@ func ask(command uapi.RDMANLDevCommand, of ...uint32) ([][]byte, error) {
 		if i == 1 && len(of) == 3 { // all ports
 			continue
 		}
-		r.AddData(nl.NewRtAttr(int(about[i]), binary.NativeEndian.AppendUint32(nil, n)))
+		r.AddData(nl.NewRtAttr(int(requestAttrs[i]), binary.NativeEndian.AppendUint32(nil, n)))
 	}
 	return r.Execute(unix.NETLINK_RDMA, 0)
 }

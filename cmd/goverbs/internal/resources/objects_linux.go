@@ -77,7 +77,7 @@ func (h *Host) objects(s *Snapshot) {
 			switch {
 			case err == nil:
 				d.listed[l.kind] = 0
-			case !unknown(err):
+			case !unsupported(err):
 				s.note("no list of %s objects on %s from the kernel: %v", l.kind, d.Name, err)
 			}
 			for _, message := range messages {
@@ -92,8 +92,8 @@ func (h *Host) objects(s *Snapshot) {
 	}
 }
 
-// unknown reports whether an error means that the kernel does not support a kind.
-func unknown(err error) bool {
+// unsupported reports whether an error means that the kernel does not support a kind.
+func unsupported(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EOPNOTSUPP)
 }
 

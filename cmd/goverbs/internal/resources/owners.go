@@ -24,7 +24,7 @@ func (s *Snapshot) owners(f fs.FS) {
 			o.PID = programs[o.Thread]
 		}
 	}
-	s.byContext()
+	s.assignByContext()
 	names := map[uint32]string{}
 	for i := range s.Objects {
 		if o := &s.Objects[i]; o.PID != 0 {
@@ -36,32 +36,32 @@ func (s *Snapshot) owners(f fs.FS) {
 	}
 }
 
-// thing is an object that others refer to.
-type thing struct {
+// objectKey identifies an object that others refer to.
+type objectKey struct {
 	device string
 	number uint32
 }
 
-// byContext assigns objects without a thread to the program of their context.
-func (s *Snapshot) byContext() {
-	domains, programs := map[thing]uint32{}, map[thing]uint32{}
+// assignByContext assigns objects without a thread to the program of their context.
+func (s *Snapshot) assignByContext() {
+	domains, programs := map[objectKey]uint32{}, map[objectKey]uint32{}
 	for _, o := range s.Objects {
 		if o.Kind == "pd" {
-			domains[thing{o.Device, o.Number}] = o.Ctx
+			domains[objectKey{o.Device, o.Number}] = o.Ctx
 		}
 	}
 	for i := range s.Objects {
 		o := &s.Objects[i]
 		if o.Ctx == 0 && o.PD != 0 {
-			o.Ctx = domains[thing{o.Device, o.PD}]
+			o.Ctx = domains[objectKey{o.Device, o.PD}]
 		}
 		if o.Ctx != 0 && o.PID != 0 {
-			programs[thing{o.Device, o.Ctx}] = o.PID
+			programs[objectKey{o.Device, o.Ctx}] = o.PID
 		}
 	}
 	for i := range s.Objects {
 		if o := &s.Objects[i]; o.PID == 0 && o.Owner == Elsewhere && o.Ctx != 0 {
-			o.PID = programs[thing{o.Device, o.Ctx}]
+			o.PID = programs[objectKey{o.Device, o.Ctx}]
 		}
 	}
 }

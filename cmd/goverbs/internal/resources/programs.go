@@ -28,11 +28,11 @@ func (h *Host) Publish(dir string) {
 }
 
 // programs reads the published statistics.
-func (s *Snapshot) programs(f fs.FS, ask Publishing) {
-	if ask == nil {
+func (s *Snapshot) programs(f fs.FS, publishing Publishing) {
+	if publishing == nil {
 		return
 	}
-	all, problems := ask()
+	all, problems := publishing()
 	for _, a := range all {
 		p := Program{PID: a.PID, Owner: Elsewhere, Report: a.Report}
 		if a.PID != 0 {

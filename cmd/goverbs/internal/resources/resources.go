@@ -34,7 +34,7 @@ type Object struct {
 	SQPSN  uint32 `json:"sq_psn,omitempty"`
 	QPN    uint32 `json:"qpn,omitempty"`   // of a CM ID
 	Bytes  uint64 `json:"bytes,omitempty"` // of a memory region
-	Room   uint32 `json:"cqe,omitempty"`   // for a completion queue
+	Room   uint32 `json:"cqe,omitempty"`   // capacity of a completion queue
 	Users  uint64 `json:"users,omitempty"` // number of objects that use this one
 	PD     uint32 `json:"pd,omitempty"`
 	Ctx    uint32 `json:"ctx,omitempty"` // its context (open device)
@@ -109,13 +109,13 @@ func (h *Host) Read() *Snapshot {
 	h.objects(s)
 	s.owners(h.FS)
 	s.findOwners()
-	s.unseen()
+	s.countHidden()
 	s.programs(h.FS, h.Publishing)
 	return s
 }
 
-// unseen counts objects that were not listed and adds notes with the reasons.
-func (s *Snapshot) unseen() {
+// countHidden counts objects that were not listed and adds notes with the reasons.
+func (s *Snapshot) countHidden() {
 	var nameless []string
 	elsewhere := false
 	for _, o := range s.Objects {

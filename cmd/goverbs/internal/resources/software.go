@@ -22,21 +22,21 @@ type Software struct {
 	PID     uint32 `json:"pid,omitempty"` // 0 if this user may not see the owner
 	Owner   string `json:"owner"`
 	Waiting uint64 `json:"receive_queue_bytes"` // packets not yet read
-	Drops   uint64 `json:"drops"`               // packets dropped for lack of room
+	Drops   uint64 `json:"drops"`               // packets dropped because the socket's buffer was full
 }
 
-// named is the prefix of the Unix socket names that rdma/soft/internal/udp uses.
-const named = "@goverbs-udp/"
+// socketPrefix is the prefix of the Unix socket names that rdma/soft/internal/udp uses.
+const socketPrefix = "@goverbs-udp/"
 
 // software lists the sockets of software devices in this network namespace.
 func software(f fs.FS) []Software {
 	names := map[string]netip.AddrPort{} // by inode of the Unix socket
 	for line := range strings.Lines(sysfs.Text(f, "proc/net/unix")) {
 		words := strings.Fields(line)
-		if len(words) < 8 || !strings.HasPrefix(words[7], named) {
+		if len(words) < 8 || !strings.HasPrefix(words[7], socketPrefix) {
 			continue
 		}
-		at, member, _ := strings.Cut(strings.TrimPrefix(words[7], named), "/")
+		at, member, _ := strings.Cut(strings.TrimPrefix(words[7], socketPrefix), "/")
 		address, err := netip.ParseAddrPort(at)
 		if _, err2 := strconv.Atoi(member); err == nil && err2 == nil {
 			names[words[6]] = address

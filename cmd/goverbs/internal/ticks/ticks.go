@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package ticks takes timestamps in microsecond loops from the CPU's counter, if the kernel uses that as its clock
-// source. It reads the clock only at the start and the end.
+// Package ticks takes timestamps in microsecond loops from the CPU's counter if the kernel uses it as its clock source.
+// It reads the clock only at the start and the end.
 package ticks
 
 import (

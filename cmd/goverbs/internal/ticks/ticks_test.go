@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestClock compares both clocks with the time.
+// TestClock compares both clocks with the system's time.
 func TestClock(t *testing.T) {
 	for _, counts := range []bool{false, true}[:1+min(1, len(source))] {
 		var all []float64

@@ -25,8 +25,8 @@ type Program struct {
 // kinds maps kinds of queues to their labels.
 var kinds = []string{stats.Send, stats.Receive, stats.SharedReceive}
 
-// uses reports whether a program has opened a device.
-func uses(p resources.Program, device string) bool {
+// hasOpened reports whether a program has opened a device.
+func hasOpened(p resources.Program, device string) bool {
 	return slices.ContainsFunc(p.Devices, func(d stats.Device) bool { return d.Name == device })
 }
 
@@ -39,19 +39,19 @@ func (r *Report) counts(all []resources.Program, before *resources.Snapshot, o *
 		}
 	}
 	for _, p := range all {
-		if o.Device != "" && !uses(p, o.Device) {
+		if o.Device != "" && !hasOpened(p, o.Device) {
 			continue
 		}
 		one := Program{Program: p}
 		if was, ok := then[fmt.Sprint(p.PID, " ", p.Instance)]; ok && r.Interval > 0 {
-			one.Rates = posting(p, was, r.Interval)
+			one.Rates = postRates(p, was, r.Interval)
 		}
 		r.Programs = append(r.Programs, one)
 	}
 }
 
-// posting returns the requests that a program posted per second.
-func posting(now, was resources.Program, seconds float64) map[string]float64 {
+// postRates returns the requests that a program posted per second.
+func postRates(now, was resources.Program, seconds float64) map[string]float64 {
 	rates, then := map[string]float64{}, map[string]uint64{}
 	for _, d := range was.Devices {
 		for kind, q := range d.Queues {

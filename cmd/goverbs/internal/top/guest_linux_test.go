@@ -26,14 +26,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// holds is an environment variable that makes the test binary hold objects, and leak some on request.
-const holds = "GOVERBS_TEST_HOLDS"
+// holdEnv is an environment variable that makes the test binary hold objects, and leak some on request.
+const holdEnv = "GOVERBS_TEST_HOLDS"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(holds) == "" {
+	if os.Getenv(holdEnv) == "" {
 		os.Exit(m.Run())
 	}
-	if err := hold(); err != nil {
+	if err := holdObjects(); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -42,9 +42,9 @@ func TestMain(m *testing.M) {
 // leaked is the size of each leaked region.
 const leaked = 12288
 
-// hold creates three queue pairs, two of them connected, regions, a shared receive queue and a listener. For each
-// number that it reads, it leaks that many regions and prints a line.
-func hold() error {
+// holdObjects creates three queue pairs, two of them connected, regions, a shared receive queue and a listener. For
+// each number that it reads, it leaks that many regions and prints a line.
+func holdObjects() error {
 	d, err := rdma.Open(os.Getenv("GOVERBS_DEVICE"))
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func startHolder(t *testing.T) *holder {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	h := &holder{Cmd: exec.Command(self)}
-	h.Env, h.Stderr = append(os.Environ(), holds+"=1"), os.Stderr
+	h.Env, h.Stderr = append(os.Environ(), holdEnv+"=1"), os.Stderr
 	h.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := h.StdinPipe()
 	require.NoError(t, err)
@@ -159,8 +159,8 @@ func rdmaTool(t *testing.T, args ...string) (all []map[string]any) {
 	return all
 }
 
-// theirs maps this package's names to rdma's where they differ.
-var theirs = map[string]map[string]string{
+// rdmaNames maps this package's names to rdma's where they differ.
+var rdmaNames = map[string]map[string]string{
 	"qp": {"lqpn": "number", "rqpn": "peer_qpn", "rq-psn": "rq_psn", "sq-psn": "sq_psn", "pdn": "pd", "type": "type",
 		"state": "state", "port": "port"},
 	"mr": {"mrn": "number", "mrlen": "bytes", "pdn": "pd", "ctxn": "ctx"},
@@ -199,21 +199,21 @@ func TestGuest(t *testing.T) {
 	t.Run("objects", func(t *testing.T) { compareObjects(t, r) })
 	t.Run("counters", func(t *testing.T) { compareCounters(t) })
 	t.Run("program", func(t *testing.T) {
-		var mine []Process
+		var processes []Process
 		for _, p := range r.Processes {
 			if int(p.PID) == h.Process.Pid {
-				mine = append(mine, p)
+				processes = append(processes, p)
 			}
 		}
-		require.Len(t, mine, 1)
-		assert.Contains(t, mine[0].Name, "top.test")
-		assert.EqualValues(t, 3, mine[0].Objects["qp"])
-		assert.EqualValues(t, 1, mine[0].Objects["mr"])
-		assert.EqualValues(t, 1, mine[0].Objects["srq"])
-		assert.EqualValues(t, 4097, mine[0].MRBytes)
+		require.Len(t, processes, 1)
+		assert.Contains(t, processes[0].Name, "top.test")
+		assert.EqualValues(t, 3, processes[0].Objects["qp"])
+		assert.EqualValues(t, 1, processes[0].Objects["mr"])
+		assert.EqualValues(t, 1, processes[0].Objects["srq"])
+		assert.EqualValues(t, 4097, processes[0].MRBytes)
 	})
-	t.Run("leak", func(t *testing.T) { seeLeak(t, h) })
-	t.Run("namespace", func(t *testing.T) { seeNamespace(t, r) })
+	t.Run("leak", func(t *testing.T) { checkLeak(t, h) })
+	t.Run("namespace", func(t *testing.T) { checkNamespace(t, r) })
 }
 
 func compareObjects(t *testing.T, r *Report) {
@@ -228,12 +228,12 @@ func compareObjects(t *testing.T, r *Report) {
 		own[fmt.Sprintf("%s %d %d", o.Kind, o.Number, o.Thread)] = one
 	}
 	seen, values := 0, 0
-	for kind, names := range theirs {
+	for kind, names := range rdmaNames {
 		all := rdmaTool(t, "resource", "show", kind)
 		for _, want := range all {
 			var number any
-			for name, mine := range names {
-				if mine == "number" {
+			for name, key := range names {
+				if key == "number" {
 					number = want[name]
 				}
 			}
@@ -245,22 +245,22 @@ func compareObjects(t *testing.T, r *Report) {
 			require.NotNil(t, o, "%s %v", kind, want)
 			seen++
 			for name, value := range want {
-				mine, ok := names[name], false
+				key, ok := names[name], false
 				switch {
 				case name == "ifname":
-					mine = "device"
+					key = "device"
 				case name == "pid":
-					mine = "thread" // rdma prints the thread
+					key = "thread" // rdma prints the thread
 				case name == "comm":
-					mine = "owner"
+					key = "owner"
 					if want["pid"] == nil {
 						value = fmt.Sprintf("[%v]", value)
 					}
-				case mine == "":
+				case key == "":
 					assert.True(t, notShown[name], "%s has unknown value %s=%v", kind, name, value)
 					continue
 				}
-				got := o[mine]
+				got := o[key]
 				if got == nil && (fmt.Sprint(value) == "0") {
 					ok = true // omitted in JSON
 				}
@@ -293,8 +293,8 @@ func compareCounters(t *testing.T) {
 	assert.Len(t, before, len(all[0])-2)
 }
 
-// seeLeak checks that a leak appears as growth, relative to a file and between updates.
-func seeLeak(t *testing.T, h *holder) {
+// checkLeak checks that a leak appears as growth, relative to a file and between updates.
+func checkLeak(t *testing.T, h *holder) {
 	out, err := exec.Command("goverbs", "--json", "top", "-1").Output()
 	require.NoError(t, err)
 	before := t.TempDir() + "/before"
@@ -331,8 +331,8 @@ func seeLeak(t *testing.T, h *holder) {
 	t.Logf("%s", text)
 }
 
-// seeNamespace checks that in another PID namespace, objects of other programs are hidden and a note explains it.
-func seeNamespace(t *testing.T, outside *Report) {
+// checkNamespace checks that in another PID namespace, objects of other programs are hidden and a note explains it.
+func checkNamespace(t *testing.T, outside *Report) {
 	cmd := exec.Command("goverbs", "--json", "top", "-1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID}
 	out, err := cmd.Output()

@@ -76,7 +76,7 @@ type Options struct {
 	Counters bool   // show every counter
 }
 
-func (o *Options) wanted(device string, pid uint32, name string) bool {
+func (o *Options) selected(device string, pid uint32, name string) bool {
 	return (o.Device == "" || o.Device == device) && (len(o.PIDs) == 0 || slices.Contains(o.PIDs, pid)) &&
 		strings.Contains(name, o.Name)
 }
@@ -87,7 +87,7 @@ type Baseline map[string]Process
 // BaselineOf returns the object counts of a snapshot.
 func BaselineOf(s *resources.Snapshot) Baseline {
 	b := Baseline{}
-	for key, p := range sum(s.Objects, s.Programs) {
+	for key, p := range sumObjects(s.Objects, s.Programs) {
 		b[key] = *p
 	}
 	return b
@@ -113,51 +113,51 @@ func New(now, before *resources.Snapshot, base Baseline, o *Options) (*Report, e
 	}
 	switch {
 	case len(r.Devices) == 0 && slices.ContainsFunc(now.Programs, func(p resources.Program) bool {
-		return o.Device != "" && uses(p, o.Device)
+		return o.Device != "" && hasOpened(p, o.Device)
 	}):
 	case len(r.Devices) == 0 && o.Device != "" && len(names) > 0:
 		return nil, fmt.Errorf("unknown kernel device %s; use %s", o.Device, strings.Join(names, ", "))
 	case len(r.Devices) == 0 && o.Device != "":
-		return nil, fmt.Errorf("unknown kernel device %s: the kernel has no RDMA devices; %s", o.Device, none)
+		return nil, fmt.Errorf("unknown kernel device %s: the kernel has no RDMA devices; %s", o.Device, noDevicesHint)
 	case len(r.Devices) == 0:
-		r.Notes = append(r.Notes, "the kernel has no RDMA devices; "+none)
+		r.Notes = append(r.Notes, "the kernel has no RDMA devices; "+noDevicesHint)
 	}
-	wanted := slices.DeleteFunc(slices.Clone(now.Programs), func(p resources.Program) bool {
-		return !o.wanted(o.Device, p.PID, p.Owner)
+	selected := slices.DeleteFunc(slices.Clone(now.Programs), func(p resources.Program) bool {
+		return !o.selected(o.Device, p.PID, p.Owner)
 	})
-	r.counts(wanted, before, o)
+	r.counts(selected, before, o)
 	for _, b := range now.Bound {
-		if o.wanted(b.Device, b.PID, b.Owner) {
+		if o.selected(b.Device, b.PID, b.Owner) {
 			r.Bound = append(r.Bound, b)
 		}
 	}
-	r.programs(now.Objects, wanted, base, o)
+	r.programs(now.Objects, selected, base, o)
 	for _, s := range now.Software {
-		if o.Device == "" && o.wanted("", s.PID, s.Owner) {
+		if o.Device == "" && o.selected("", s.PID, s.Owner) {
 			r.Software = append(r.Software, s)
 		}
 	}
 	return r, nil
 }
 
-// none is the hint if the kernel has no device.
-const none = "diagnose adapters with goverbs doctor, or add Soft-RoCE (rdma link add rxe0 type rxe netdev eth0); " +
-	"objects of software devices (soft0) are in the memory of their programs, and only sockets are shown"
+// noDevicesHint is the hint if the kernel has no device.
+const noDevicesHint = "diagnose adapters with goverbs doctor, or add Soft-RoCE (rdma link add rxe0 type rxe netdev " +
+	"eth0); objects of software devices (soft0) are in the memory of their programs, and only sockets are shown"
 
 // programs returns the selected objects by program and device.
 func (r *Report) programs(all []resources.Object, counting []resources.Program, base Baseline, o *Options) {
-	wanted := slices.DeleteFunc(slices.Clone(all), func(one resources.Object) bool {
-		return !o.wanted(one.Device, one.PID, one.Owner)
+	selected := slices.DeleteFunc(slices.Clone(all), func(one resources.Object) bool {
+		return !o.selected(one.Device, one.PID, one.Owner)
 	})
 	if o.Listed {
-		r.Objects = wanted
+		r.Objects = selected
 	}
-	for key, p := range sum(wanted, counting) {
+	for key, p := range sumObjects(selected, counting) {
 		if o.Device != "" && p.Device != o.Device {
 			continue
 		}
 		if base != nil {
-			p.since(base[key])
+			p.recordGrowth(base[key])
 		}
 		if !o.Growing || p.grownAll > 0 || p.Grown[mrBytes] > 0 {
 			r.Processes = append(r.Processes, *p)
@@ -173,9 +173,9 @@ func (r *Report) programs(all []resources.Object, counting []resources.Program, 
 	})
 }
 
-// sum sums objects by program and device: those of kernel devices, and those of software devices whose programs publish
-// statistics.
-func sum(all []resources.Object, counting []resources.Program) map[string]*Process {
+// sumObjects sums objects by program and device: those of kernel devices, and those of software devices whose programs
+// publish statistics.
+func sumObjects(all []resources.Object, counting []resources.Program) map[string]*Process {
 	sums := map[string]*Process{}
 	for _, c := range counting {
 		for _, d := range c.Devices {
@@ -204,8 +204,8 @@ func sum(all []resources.Object, counting []resources.Program) map[string]*Proce
 	return sums
 }
 
-// since records changes since the baseline. A decrease is shown but is not growth.
-func (p *Process) since(was Process) {
+// recordGrowth records changes since the baseline. A decrease is shown but is not growth.
+func (p *Process) recordGrowth(was Process) {
 	p.Grown = map[string]int64{}
 	for _, kind := range resources.Kinds {
 		if n := int64(p.Objects[kind]) - int64(was.Objects[kind]); n != 0 {

@@ -25,8 +25,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// of returns a report of the simulated host with an adapter.
-func of(t *testing.T, now, before *resources.Snapshot, base Baseline, o Options) *Report {
+// newReport returns a report of the simulated host with an adapter.
+func newReport(t *testing.T, now, before *resources.Snapshot, base Baseline, o Options) *Report {
 	r, err := New(now, before, base, &o)
 	require.NoError(t, err)
 	return r
@@ -41,7 +41,7 @@ func snapshot(t *testing.T) *resources.Snapshot {
 // TestText compares the complete text report.
 func TestText(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, of(t, snapshot(t), nil, nil, Options{Listed: true}).WriteText(&b))
+	require.NoError(t, newReport(t, snapshot(t), nil, nil, Options{Listed: true}).WriteText(&b))
 	if *update {
 		require.NoError(t, os.WriteFile("testdata/mlx5.txt", b.Bytes(), 0o644))
 	}
@@ -66,7 +66,7 @@ func TestGrown(t *testing.T) {
 	then.Devices[0].Ports[0].Counters["port_rcv_errors"] = 0 // it was reset
 	then.Devices[0].Ports[0].Hardware["np_cnp_sent"]++
 	base := BaselineOf(first)
-	r := of(t, then, first, base, Options{})
+	r := newReport(t, then, first, base, Options{})
 	require.Len(t, r.Processes, 4)
 	assert.Equal(t, "storage", r.Processes[0].Name)
 	assert.Equal(t, map[string]int64{"mr": 2, mrBytes: 2 << 20}, r.Processes[0].Grown)
@@ -76,7 +76,7 @@ func TestGrown(t *testing.T) {
 			assert.Equal(t, map[string]int64{"qp": -1}, p.Grown)
 		}
 	}
-	r = of(t, then, first, base, Options{Growing: true})
+	r = newReport(t, then, first, base, Options{Growing: true})
 	require.Len(t, r.Processes, 1)
 	var b bytes.Buffer
 	require.NoError(t, r.WriteText(&b))
@@ -84,7 +84,7 @@ func TestGrown(t *testing.T) {
 	assert.Regexp(t, `port_rcv_packets +4500 +250\.0`, b.String())
 	assert.NotContains(t, b.String(), "symbol_error", "it did not increase")
 	b.Reset()
-	require.NoError(t, of(t, then, first, base, Options{Counters: true}).WriteText(&b))
+	require.NoError(t, newReport(t, then, first, base, Options{Counters: true}).WriteText(&b))
 	assert.Contains(t, b.String(), "symbol_error")
 	assert.Contains(t, b.String(), "rx_icrc_encapsulated")
 }
@@ -92,7 +92,7 @@ func TestGrown(t *testing.T) {
 func TestSortAndFilter(t *testing.T) {
 	s := snapshot(t)
 	names := func(o Options) (all []string) {
-		for _, p := range of(t, s, nil, nil, o).Processes {
+		for _, p := range newReport(t, s, nil, nil, o).Processes {
 			all = append(all, p.Name)
 		}
 		return all
@@ -105,7 +105,7 @@ func TestSortAndFilter(t *testing.T) {
 	assert.Equal(t, []string{"storage", evil}, names(Options{Sort: "ctx"})[:2])
 	assert.Equal(t, []string{"storage"}, names(Options{PIDs: []uint32{812}}))
 	assert.Equal(t, []string{"storage"}, names(Options{Name: "stor"}))
-	assert.Empty(t, of(t, s, nil, nil, Options{Device: "mlx5_0"}).Software, "not a kernel device")
+	assert.Empty(t, newReport(t, s, nil, nil, Options{Device: "mlx5_0"}).Software, "not a kernel device")
 	_, err := New(s, nil, nil, &Options{Device: "mlx5_9"})
 	assert.EqualError(t, err, "unknown kernel device mlx5_9; use mlx5_0")
 }
@@ -115,7 +115,7 @@ func TestNone(t *testing.T) {
 	h, err := fixture.None()
 	require.NoError(t, err)
 	var b bytes.Buffer
-	require.NoError(t, of(t, h.Read(), nil, nil, Options{}).WriteText(&b))
+	require.NoError(t, newReport(t, h.Read(), nil, nil, Options{}).WriteText(&b))
 	assert.Contains(t, b.String(), "note  the kernel has no RDMA devices; diagnose adapters")
 	_, err = New(h.Read(), nil, nil, &Options{Device: "mlx5_0"})
 	assert.ErrorContains(t, err, "the kernel has no RDMA devices; diagnose adapters")

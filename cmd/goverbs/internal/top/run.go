@@ -50,7 +50,7 @@ func (l *Loop) Run(ctx context.Context, host *resources.Host, w io.Writer) error
 		if l.Once {
 			return page.Print(w, r, l.JSON)
 		}
-		if err := l.print(w, r, n > 1); err != nil {
+		if err := l.printUpdate(w, r, n > 1); err != nil {
 			return err
 		}
 		if base == nil {
@@ -77,7 +77,7 @@ func (l *Loop) baseline(ctx context.Context) (Baseline, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		b, err = read(l.Since)
+		b, err = readReport(l.Since)
 	}()
 	select {
 	case <-done:
@@ -89,23 +89,23 @@ func (l *Loop) baseline(ctx context.Context) (Baseline, error) {
 
 // Limits of a report file.
 const (
-	mostBytes   = 16 << 20
-	mostObjects = 1 << 18 // JSON objects: two per process
+	maxBytes   = 16 << 20
+	maxObjects = 1 << 18 // JSON objects: two per process
 )
 
-func read(name string) (Baseline, error) {
+func readReport(name string) (Baseline, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, mostBytes))
+	text, err := io.ReadAll(io.LimitReader(f, maxBytes))
 	if err != nil {
 		return nil, err
 	}
 	var r struct{ Processes untrusted.List[Process] }
-	if bytes.Count(text, []byte{'{'}) > mostObjects {
-		err = fmt.Errorf("more than %d objects", mostObjects)
+	if bytes.Count(text, []byte{'{'}) > maxObjects {
+		err = fmt.Errorf("more than %d objects", maxObjects)
 	} else {
 		err = json.NewDecoder(bytes.NewReader(text)).Decode(&r)
 	}
@@ -119,8 +119,8 @@ func read(name string) (Baseline, error) {
 	return b, nil
 }
 
-// print prints one of several reports.
-func (l *Loop) print(w io.Writer, r *Report, more bool) error {
+// printUpdate prints one of several reports.
+func (l *Loop) printUpdate(w io.Writer, r *Report, more bool) error {
 	if l.JSON {
 		return json.NewEncoder(w).Encode(r)
 	}

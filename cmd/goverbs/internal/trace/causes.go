@@ -14,8 +14,8 @@ import (
 // cause is the reason of a failure with its fix.
 type cause struct{ name, why, fix string }
 
-// why finds the cause of a status from the attributes of both ends. peer may be nil.
-func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) cause {
+// statusCause finds the cause of a status from the attributes of both ends. peer may be nil.
+func (j *analyzer) statusCause(status string, q, peer *queuePair, r *posted, receive bool) cause {
 	switch status {
 	case "LOC_PROT_ERR":
 		return j.localMemory(q, r, receive)
@@ -31,7 +31,7 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 				"way",
 				"set max_rd_atomic in the change to RTS"}
 		}
-		if c, ok := j.ownMistake(q, r, receive); ok { // Soft-RoCE reports invalid keys with this status
+		if c, ok := j.localError(q, r, receive); ok { // Soft-RoCE reports invalid keys with this status
 			return c
 		}
 		return cause{"operation-refused", "the local device rejected the request",
@@ -57,13 +57,13 @@ func (j *judge) why(status string, q, peer *queuePair, r *posted, receive bool) 
 	case "WR_FLUSH_ERR":
 		return j.flushed(q, peer, r, receive)
 	case "MW_BIND_ERR":
-		return windowRefused
+		return bindFailed
 	}
 	return cause{"status-" + strings.ToLower(status), "", "goverbs explain " + status}
 }
 
 // localMemory checks the local memory of a request.
-func (j *judge) localMemory(q *queuePair, r *posted, writes bool) cause {
+func (j *analyzer) localMemory(q *queuePair, r *posted, writes bool) cause {
 	writes = writes || r.Op == "RDMA_READ" || strings.HasPrefix(r.Op, "ATOMIC")
 	for _, s := range r.SGEs {
 		m := j.local(q.trace, q.Device, s.LKey, r.t)
@@ -104,7 +104,7 @@ func rights(op string) string {
 }
 
 // remoteMemory checks the remote memory of a request.
-func (j *judge) remoteMemory(q, peer *queuePair, r *posted) cause {
+func (j *analyzer) remoteMemory(q, peer *queuePair, r *posted) cause {
 	need := rights(r.Op)
 	if peer == nil {
 		return cause{"remote-access", "the peer denied access; it has no trace",
@@ -147,7 +147,7 @@ func (j *judge) remoteMemory(q, peer *queuePair, r *posted) cause {
 func dashed(flag string) string { return strings.ToLower(strings.ReplaceAll(flag, "_", "-")) }
 
 // invalidRequest explains a request that the peer rejected as invalid.
-func (j *judge) invalidRequest(q, peer *queuePair, r *posted) cause {
+func (j *analyzer) invalidRequest(q, peer *queuePair, r *posted) cause {
 	atomic := strings.HasPrefix(r.Op, "ATOMIC")
 	switch {
 	case atomic && r.Remote%8 != 0:
@@ -178,8 +178,8 @@ func tooSmall(q *queuePair, r *posted) cause {
 	return cause{"receive-too-small", why, "post receives as large as the largest message"}
 }
 
-// unanswered explains a missing acknowledgement.
-func (j *judge) unanswered(q, peer *queuePair) cause {
+// unanswered explains a missing acknowledgment.
+func (j *analyzer) unanswered(q, peer *queuePair) cause {
 	if q.DestQP == nil {
 		return cause{"path-lost", "no answer from the peer", "test the path with goverbs ping"}
 	}
@@ -191,7 +191,7 @@ func (j *judge) unanswered(q, peer *queuePair) cause {
 			"check the exchanged QP number; trace the peer, too"}
 	case peer.gone != 0:
 		return cause{"peer-destroyed", to + " was destroyed", "close connections on both ends together"}
-	case j.elsewhere(q, peer):
+	case j.wrongGID(q, peer):
 		return cause{"wrong-gid", "no port of the peer's device has GID " + q.DGID,
 			"check the exchanged GID; list GIDs with goverbs gids"}
 	case peer.Type != q.Type:
@@ -217,14 +217,14 @@ func (j *judge) unanswered(q, peer *queuePair) cause {
 			"counters"}
 }
 
-// elsewhere reports whether a connection's GID is known not to belong to the peer's device.
-func (j *judge) elsewhere(q, peer *queuePair) bool {
+// wrongGID reports whether a connection's GID is known not to belong to the peer's device.
+func (j *analyzer) wrongGID(q, peer *queuePair) bool {
 	known := j.gids[peer.Device]
 	return q.DGID != "" && len(known) > 0 && !slices.Contains(known, q.DGID)
 }
 
-// unowned reports whether no known device has a GID.
-func (j *judge) unowned(gid string) bool {
+// unknownGID reports whether no known device has a GID.
+func (j *analyzer) unknownGID(gid string) bool {
 	for _, known := range j.gids {
 		if slices.Contains(known, gid) {
 			return false
@@ -236,8 +236,8 @@ func (j *judge) unowned(gid string) bool {
 var withoutDevices = cause{"no-devices", "the kernel has no RDMA support and the program opened no other device",
 	"run goverbs doctor, or use a software device: GOVERBS_DEVICE=soft0"}
 
-// refused explains a failed call or post.
-func (j *judge) refused(t *Trace, e *Event) {
+// failedCall explains a failed call or post.
+func (j *analyzer) failedCall(t *Trace, e *Event) {
 	var q *queuePair
 	if e.QP != nil {
 		q = j.find(t, *e.QP)
@@ -250,18 +250,18 @@ func (j *judge) refused(t *Trace, e *Event) {
 		enosys = 38
 	)
 	if e.Verb == "ibv_get_device_list" && e.Errno == enosys {
-		if j.lacking[t] == nil { // once per trace: programs retry
-			j.lacking[t] = j.add(e, nil, what, withoutDevices)
+		if j.noDevice[t] == nil { // once per trace: programs retry
+			j.noDevice[t] = j.add(e, nil, what, withoutDevices)
 		}
 		return
 	}
 	c := cause{"call-failed", e.Error, "see the error of the call"}
 	switch {
 	case e.Object != "": // a check of this library
-		what, c = e.Verb+" of "+e.Object+" was rejected", checked(e)
+		what, c = e.Verb+" of "+e.Object+" was rejected", checkCause(e)
 	case strings.HasPrefix(e.Verb, "ibv_post_"), strings.HasPrefix(e.Verb, "ibv_wr_"),
 		e.Verb == "ibv_bind_mw" && e.N == 0:
-		c = refusedPost(q, e, e.Errno == enomem)
+		c = postCause(q, e, e.Errno == enomem)
 	case strings.HasPrefix(e.Verb, "ibv_reg_mr"):
 		switch remote := has(e.Access, "REMOTE_WRITE") || has(e.Access, "REMOTE_ATOMIC"); {
 		case remote && !has(e.Access, "LOCAL_WRITE"):
@@ -274,12 +274,12 @@ func (j *judge) refused(t *Trace, e *Event) {
 			c = cause{"memlock-limit", "the process exceeds its limit of locked memory", "raise ulimit -l"}
 		}
 	case e.Verb == "ibv_modify_qp" && q != nil:
-		if c = refusedChange(q, e); c.name == "attribute-value" && e.DGID != "" && j.unowned(e.DGID) {
+		if c = changeCause(q, e); c.name == "attribute-value" && e.DGID != "" && j.unknownGID(e.DGID) {
 			c = cause{"wrong-gid", "no device of the trace has GID " + e.DGID,
 				"check the exchanged GID; list GIDs with goverbs gids"}
 		}
 	case strings.HasPrefix(e.Verb, "rdma_"):
-		c = refusedID(e)
+		c = idCause(e)
 	case e.Errno == ebusy:
 		c = cause{"still-in-use", "other objects use it", "close its children first"}
 	case strings.Contains(e.Verb, "_create_"):
@@ -288,8 +288,8 @@ func (j *judge) refused(t *Trace, e *Event) {
 	j.add(e, q, what, c)
 }
 
-// checked classifies the errors of checks.
-func checked(e *Event) cause {
+// checkCause classifies the errors of checks.
+func checkCause(e *Event) cause {
 	for _, sort := range []struct{ verb, says, name, fix string }{
 		{"ibv_modify_qp", "is not a valid state transition", "transition-invalid", "use RESET, INIT, RTR, RTS"},
 		{"ibv_modify_qp", " needs ", "attributes-missing", "set them and their mask bits"},
@@ -303,8 +303,8 @@ func checked(e *Event) cause {
 	return cause{"call-refused", e.Error, "correct the argument named in the reason"}
 }
 
-// refusedPost explains a rejected post.
-func refusedPost(q *queuePair, e *Event, full bool) cause {
+// postCause explains a rejected post.
+func postCause(q *queuePair, e *Event, full bool) cause {
 	state := ""
 	if q != nil {
 		state = cmp.Or(q.State, "RESET")
@@ -332,8 +332,8 @@ func refusedPost(q *queuePair, e *Event, full bool) cause {
 	return cause{"invalid-request", e.Error, "correct the request"}
 }
 
-// refusedChange checks a state change against the table of the man page.
-func refusedChange(q *queuePair, e *Event) cause {
+// changeCause checks a state change against the table of the man page.
+func changeCause(q *queuePair, e *Event) cause {
 	var kind ibv.QPType
 	var from, to ibv.QPState
 	if kind.UnmarshalText([]byte("IBV_QPT_"+q.Type)) != nil || from.UnmarshalText([]byte("IBV_QPS_"+e.From)) != nil ||

@@ -169,9 +169,9 @@ var documented = []fault{
 		r := newRig(t, ibv.QPT_RC).connect(nil)
 		ctx, end := context.WithTimeout(t.Context(), 3*time.Second)
 		defer end()
-		told := make(chan struct{})
+		reported := make(chan struct{})
 		go func() {
-			defer close(told)
+			defer close(reported)
 			_, _ = r.a.device.Event(ctx)
 		}()
 		for range 400 {
@@ -180,7 +180,7 @@ var documented = []fault{
 			r.a.post()
 			time.Sleep(time.Millisecond)
 		}
-		<-told
+		<-reported
 	}},
 	{"ADDR_ERROR: no route to the address", "address-unresolved", connectTo("192.0.2.1:4711")},
 	{"no event: an address that no host has", "connect-timeout", connectTo("10.77.0.99:4711")},

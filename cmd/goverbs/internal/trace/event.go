@@ -116,7 +116,7 @@ func has(flags, flag string) bool {
 	return false
 }
 
-// SGE is a scatter/gather element.
+// SGE is a scatter/gather entry.
 type SGE struct {
 	At    Address `json:"at"`
 	Bytes uint64  `json:"bytes"`
@@ -173,9 +173,9 @@ func Read(name string) (*Trace, error) {
 
 // Limits of a trace. The longest valid line is a post of 65,535 requests.
 const (
-	mostLine    = 16 << 20 // bytes
-	mostEvents  = 1 << 20
-	mostObjects = 4 << 20 // events, requests, completions and their parts, which take more memory than text
+	maxLine    = 16 << 20 // bytes
+	maxEvents  = 1 << 20
+	maxObjects = 4 << 20 // events, requests, completions and their parts, which take more memory than text
 )
 
 // wholeLines is a bufio.SplitFunc for terminated lines.
@@ -197,13 +197,13 @@ func parse(from io.Reader) (*Trace, error) {
 	t := &Trace{}
 	calls := map[uint64]*Event{}
 	lines := bufio.NewScanner(from)
-	lines.Buffer(make([]byte, 1<<16), mostLine)
+	lines.Buffer(make([]byte, 1<<16), maxLine)
 	lines.Split(wholeLines)
 	n, objects := 1, 0
 	for ; lines.Scan(); n++ {
-		if objects += bytes.Count(lines.Bytes(), []byte{'{'}); objects > mostObjects {
+		if objects += bytes.Count(lines.Bytes(), []byte{'{'}); objects > maxObjects {
 			return nil, fmt.Errorf("line %d: more than %d requests and completions; shorten the trace", n,
-				mostObjects)
+				maxObjects)
 		}
 		e := new(Event)
 		if err := json.Unmarshal(lines.Bytes(), e); err != nil {
@@ -212,8 +212,8 @@ func parse(from io.Reader) (*Trace, error) {
 			}
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if len(t.Events) == mostEvents {
-			return nil, fmt.Errorf("line %d: more than %d events; shorten the trace", n, mostEvents)
+		if len(t.Events) == maxEvents {
+			return nil, fmt.Errorf("line %d: more than %d events; shorten the trace", n, maxEvents)
 		}
 		if n == 1 {
 			t.Head = *e
@@ -230,7 +230,7 @@ func parse(from io.Reader) (*Trace, error) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return nil, fmt.Errorf("line %d has more than %d bytes: not a trace", n, mostLine)
+		return nil, fmt.Errorf("line %d has more than %d bytes: not a trace", n, maxLine)
 	case err != nil:
 		return nil, err
 	}

@@ -50,15 +50,15 @@ func (all Findings) WriteText(w io.Writer) error {
 	return nil
 }
 
-// judge replays traces.
-type judge struct {
-	*world
+// analyzer replays traces.
+type analyzer struct {
+	*state
 	all Findings
-	ids map[idKey]*question
-	// lacking holds a pending finding of a trace: the kernel has no RDMA. It is dropped if the program opens another
+	ids map[idKey]*idState
+	// noDevice holds a pending finding of a trace: the kernel has no RDMA. It is dropped if the program opens another
 	// device.
-	lacking map[*Trace]*Finding
-	counted map[counterKey]string // the latest evidence of each counter
+	noDevice map[*Trace]*Finding
+	counted  map[counterKey]string // the latest evidence of each counter
 }
 
 type counterKey struct {
@@ -68,8 +68,8 @@ type counterKey struct {
 
 // Explain returns the failures in the traces of one program, or of the programs on both ends.
 func Explain(traces ...*Trace) Findings {
-	j := &judge{world: &world{ahs: map[ahKey]string{}, gids: map[string][]string{}}, all: Findings{},
-		ids: map[idKey]*question{}, lacking: map[*Trace]*Finding{}, counted: map[counterKey]string{}}
+	j := &analyzer{state: &state{ahs: map[ahKey]string{}, gids: map[string][]string{}}, all: Findings{},
+		ids: map[idKey]*idState{}, noDevice: map[*Trace]*Finding{}, counted: map[counterKey]string{}}
 	type item struct {
 		*Trace
 		*Event
@@ -86,13 +86,13 @@ func Explain(traces ...*Trace) Findings {
 	for pass := range 2 { // the first pass collects the objects of all programs
 		for _, i := range items {
 			if pass == 0 && len(traces) > 1 && i.WRs == nil && i.WCs == nil {
-				j.take(i.Trace, i.Event)
+				j.update(i.Trace, i.Event)
 			} else if pass == 1 {
 				j.event(i.Trace, i.Event, len(traces) == 1)
 			}
 		}
 	}
-	j.silence()
+	j.stalled()
 	j.pending()
 	slices.SortStableFunc(j.all, func(a, b *Finding) int { return compare(a.T, b.T) })
 	return j.all
@@ -109,23 +109,23 @@ func compare(a, b uint64) int {
 }
 
 // event processes an event.
-func (j *judge) event(t *Trace, e *Event, learn bool) {
-	if learn || e.WRs != nil {
-		j.take(t, e)
+func (j *analyzer) event(t *Trace, e *Event, onlyTrace bool) {
+	if onlyTrace || e.WRs != nil {
+		j.update(t, e)
 	}
-	j.asked(t, e)
+	j.track(t, e)
 	switch {
 	case (e.Verb == "ibv_destroy_qp" || e.Verb == "rdma_destroy_qp") && e.QP != nil && e.Errno == 0:
 		j.ended(j.find(t, *e.QP))
 	case e.Verb == "ibv_open_device" && e.Errno == 0:
-		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == j.lacking[t] })
-		j.lacking[t] = &Finding{} // not reported later
+		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == j.noDevice[t] })
+		j.noDevice[t] = &Finding{} // not reported later
 	case e.Verb == "counters":
 		j.counts(t, e)
 	case e.Event != "":
-		j.happened(t, e)
+		j.async(t, e)
 	case e.Errno != 0:
-		j.refused(t, e)
+		j.failedCall(t, e)
 	}
 	for i := range e.WCs {
 		j.completion(t, e, &e.WCs[i])
@@ -133,7 +133,7 @@ func (j *judge) event(t *Trace, e *Event, learn bool) {
 }
 
 // add adds a finding about a queue pair, which may be nil.
-func (j *judge) add(e *Event, q *queuePair, what string, c cause) *Finding {
+func (j *analyzer) add(e *Event, q *queuePair, what string, c cause) *Finding {
 	f := &Finding{T: e.T, Where: e.Verb, What: what, Cause: c.name, Why: c.why, Fix: c.fix}
 	if q != nil {
 		f.Where, f.qp = fmt.Sprintf("QP %#x (%s)", q.num, q.Type), &q.num
@@ -144,7 +144,7 @@ func (j *judge) add(e *Event, q *queuePair, what string, c cause) *Finding {
 
 // completion processes a completion. It reports only the first failure on a connection, because the others follow from
 // it.
-func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
+func (j *analyzer) completion(t *Trace, e *Event, wc *Completion) {
 	q := j.find(t, wc.QP)
 	if q == nil {
 		return
@@ -163,7 +163,7 @@ func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 	if request == nil {
 		request = &posted{WR: WR{ID: wc.ID}, t: e.T}
 	}
-	c := j.why(wc.Status, q, peer, request, receive)
+	c := j.statusCause(wc.Status, q, peer, request, receive)
 	what := fmt.Sprintf("%s of request %d", wc.Status, wc.ID)
 	if request.Op != "" {
 		what += ", " + request.Op
@@ -179,14 +179,14 @@ func (j *judge) completion(t *Trace, e *Event, wc *Completion) {
 
 // ended handles the destruction of a queue pair. If the program moved it to ERR before, ended drops that finding:
 // programs drain connections this way.
-func (j *judge) ended(q *queuePair) {
+func (j *analyzer) ended(q *queuePair) {
 	if q != nil && q.failed != nil && q.failed.Cause == "moved-to-error" {
 		j.all = slices.DeleteFunc(j.all, func(f *Finding) bool { return f == q.failed })
 	}
 }
 
 // counts records device counters. A trace has them after a failed completion, at most once per second.
-func (j *judge) counts(t *Trace, e *Event) {
+func (j *analyzer) counts(t *Trace, e *Event) {
 	of, text := counterKey{t, e.Device}, evidence(e.Counted)
 	j.counted[of] = text
 	for _, q := range j.qps {

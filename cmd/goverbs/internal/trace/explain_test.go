@@ -26,8 +26,8 @@ const faultVariable = "GOVERBS_TRACE_TEST_FAULT"
 
 // TestFaultProgram runs a program with a fault, as a process.
 func TestFaultProgram(t *testing.T) {
-	all := slices.Concat(documented, quiet, faults, []fault{wide})
-	for _, f := range refusals {
+	all := slices.Concat(documented, faultless, faults, []fault{highRegion})
+	for _, f := range rejectedPosts {
 		all = append(all, f.fault)
 	}
 	for _, f := range all {
@@ -57,8 +57,8 @@ func traced(t *testing.T, name string) *Trace {
 // guest is the name of the guest's kernel, or "".
 func guest() string { return os.Getenv("GOVERBS_GUEST") }
 
-// quiet are programs without errors.
-var quiet = []fault{{"a stream that is closed normally", "", func(t *testing.T) {
+// faultless are programs without errors.
+var faultless = []fault{{"a stream that is closed normally", "", func(t *testing.T) {
 	config, at := stream.Config{}, net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4713")
 	if guest() == "" {
 		config.Backend, at = must(soft.New(soft.Options{}))(t), "127.0.0.1:4713"
@@ -85,7 +85,7 @@ var quiet = []fault{{"a stream that is closed normally", "", func(t *testing.T) 
 
 // TestQuiet checks that programs without errors yield no findings.
 func TestQuiet(t *testing.T) {
-	for _, f := range quiet {
+	for _, f := range faultless {
 		found := Explain(traced(t, f.name))
 		var text bytes.Buffer
 		require.NoError(t, found.WriteText(&text))

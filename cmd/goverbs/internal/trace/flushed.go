@@ -8,18 +8,18 @@ import (
 )
 
 // flushed explains a queue pair in ERR none of whose requests failed.
-func (j *judge) flushed(q, peer *queuePair, r *posted, receive bool) cause {
-	own, wrong := j.ownMistake(q, r, receive)
+func (j *analyzer) flushed(q, peer *queuePair, r *posted, receive bool) cause {
+	own, wrong := j.localError(q, r, receive)
 	switch {
 	case q.byProgram:
 		return cause{"moved-to-error", "the program moved the queue pair to ERR",
 			"none if this drains a connection"}
-	case q.parted:
+	case q.disconnected:
 		return cause{"disconnected", "the connection was closed", "none if intended"}
 	case wrong: // Soft-RoCE of newer kernels flushes requests that it rejects
 		return own
 	case r.Op == "BIND_MW":
-		return windowRefused
+		return bindFailed
 	case peer != nil && peer.gone != 0:
 		return cause{"peer-destroyed", fmt.Sprintf("QP %#x of the peer was destroyed", peer.num),
 			"close connections on both ends together"}
@@ -28,8 +28,8 @@ func (j *judge) flushed(q, peer *queuePair, r *posted, receive bool) cause {
 		"trace the peer, too"}
 }
 
-// ownMistake checks the memory of a request whose status does not indicate a memory error.
-func (j *judge) ownMistake(q *queuePair, r *posted, receive bool) (c cause, ok bool) {
+// localError checks the memory of a request whose status does not indicate a memory error.
+func (j *analyzer) localError(q *queuePair, r *posted, receive bool) (c cause, ok bool) {
 	if r.has("INLINE") {
 		return c, false
 	}
@@ -46,5 +46,5 @@ func (j *judge) ownMistake(q *queuePair, r *posted, receive bool) (c cause, ok b
 	return c, false
 }
 
-var windowRefused = cause{"window-refused", "the memory window could not be bound",
+var bindFailed = cause{"window-refused", "the memory window could not be bound",
 	"bind to a region with MW_BIND access, of the same protection domain, within its bounds"}

@@ -15,15 +15,15 @@ type idKey struct {
 	at    Address
 }
 
-// question is the latest request of an ID, which an event answers.
-type question struct {
-	asks *Event // nil: none is pending
-	peer string
+// idState is the state of an ID of the connection manager.
+type idState struct {
+	request *Event // latest request, until its event; or nil
+	peer    string
 }
 
-// asked tracks requests of IDs whose events are traced. The kernel retransmits for about a minute before it reports
+// track records requests of IDs whose events are traced. The kernel retransmits for about a minute before it reports
 // UNREACHABLE; if the program destroys the ID earlier, there is no event.
-func (j *judge) asked(t *Trace, e *Event) {
+func (j *analyzer) track(t *Trace, e *Event) {
 	key := idKey{t, e.CMID}
 	q := j.ids[key]
 	switch {
@@ -32,30 +32,30 @@ func (j *judge) asked(t *Trace, e *Event) {
 		delete(j.ids, key)
 	case q == nil && (e.Verb == "rdma_create_id" || e.Verb == "rdma_migrate_id" || e.Event != ""):
 		// The event of a connection request carries the new ID.
-		j.ids[key] = &question{}
+		j.ids[key] = &idState{}
 	case q == nil:
 	case e.Event != "", e.Verb == "rdma_reject", e.Verb == "rdma_disconnect":
-		q.asks = nil
+		q.request = nil
 	case e.Verb == "rdma_destroy_id":
 		j.noAnswer(q, e.T)
 		delete(j.ids, key)
 	case e.Verb == "rdma_resolve_addr":
-		q.asks, q.peer = e, e.Peer
+		q.request, q.peer = e, e.Peer
 	case e.Verb == "rdma_resolve_route", e.Verb == "rdma_connect", e.Verb == "rdma_accept":
-		q.asks = e
+		q.request = e
 	}
 }
 
 // pending explains requests that are pending at the end of the traces.
-func (j *judge) pending() {
+func (j *analyzer) pending() {
 	for key, q := range j.ids {
 		j.noAnswer(q, key.trace.end())
 	}
 }
 
 // noAnswer explains a request without an answer.
-func (j *judge) noAnswer(q *question, at uint64) {
-	if q.asks == nil {
+func (j *analyzer) noAnswer(q *idState, at uint64) {
+	if q.request == nil {
 		return
 	}
 	const check = "check the address, that an RDMA device there has it (goverbs gids), and that firewalls allow UDP " +
@@ -70,17 +70,17 @@ func (j *judge) noAnswer(q *question, at uint64) {
 			"has no RDMA device, packets are lost, or the program there takes the connection late", check},
 		"rdma_accept": {"accept-timeout", "the peer has not confirmed the connection: perhaps it has timed out, " +
 			"or packets are lost", "check the peer, and trace it, too"},
-	}[q.asks.Verb]
-	waited := time.Duration(max(at, q.asks.T) - q.asks.T).Round(time.Millisecond)
+	}[q.request.Verb]
+	waited := time.Duration(max(at, q.request.T) - q.request.T).Round(time.Millisecond)
 	what := fmt.Sprintf("no answer in %v", waited)
 	if q.peer != "" {
 		what += " from " + q.peer
 	}
-	j.add(q.asks, nil, what, c)
+	j.add(q.request, nil, what, c)
 }
 
-// refusedID explains a failed call of the connection manager by Linux's errno.
-func refusedID(e *Event) cause {
+// idCause explains a failed call of the connection manager by Linux's errno.
+func idCause(e *Event) cause {
 	const enodev, eaddrinuse, eaddrnotavail, enetunreach, etimedout, ehostunreach = 19, 98, 99, 101, 110, 113
 	switch e.Errno {
 	case enetunreach, ehostunreach:
@@ -109,8 +109,8 @@ func (t *Trace) end() (at uint64) {
 	return at
 }
 
-// happened explains an event of a device or of the connection manager.
-func (j *judge) happened(t *Trace, e *Event) {
+// async explains an event of a device or of the connection manager.
+func (j *analyzer) async(t *Trace, e *Event) {
 	var q *queuePair
 	if e.QP != nil {
 		q = j.find(t, *e.QP)
@@ -122,11 +122,11 @@ func (j *judge) happened(t *Trace, e *Event) {
 		"DEVICE_FATAL": {"device-gone", "the device failed or was removed", "close all objects and reopen the device"},
 	}
 	if e.Event == "DISCONNECTED" && q != nil {
-		q.parted = true
+		q.disconnected = true
 	}
 	c, ok := causes[e.Event]
 	if !ok {
-		c, ok = managed(e)
+		c, ok = managerCause(e)
 	}
 	if ok {
 		f := j.add(e, q, e.Event+" "+e.Status, c)
@@ -139,11 +139,11 @@ func (j *judge) happened(t *Trace, e *Event) {
 var (
 	noListener = cause{"rejected", "no listener on the port",
 		"start the listener, and check the port"}
-	saidNo = cause{"rejected", "the listening program rejected the connection", "check its log"}
+	rejectedByProgram = cause{"rejected", "the listening program rejected the connection", "check its log"}
 )
 
-// managed explains events of the connection manager.
-func managed(e *Event) (c cause, ok bool) {
+// managerCause explains events of the connection manager.
+func managerCause(e *Event) (c cause, ok bool) {
 	host := strings.HasPrefix(e.Status, "-110") // ETIMEDOUT
 	switch e.Event {
 	case "ADDR_ERROR":
@@ -161,7 +161,7 @@ func managed(e *Event) (c cause, ok bool) {
 		case "1":
 			c = noListener
 		case "2":
-			c = saidNo
+			c = rejectedByProgram
 		}
 	case "REJECTED":
 		c = cause{"rejected", "the peer rejected: no listener on the port, or the program rejected",
@@ -170,7 +170,7 @@ func managed(e *Event) (c cause, ok bool) {
 		case "8":
 			c = noListener
 		case "28":
-			c = saidNo
+			c = rejectedByProgram
 		}
 	case "CONNECT_ERROR":
 		c = cause{"connect-failed", "the connection failed", "check the peer"}

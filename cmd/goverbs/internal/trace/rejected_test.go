@@ -27,14 +27,14 @@ func (r *rig) extended() (a, b *rdma.QP) {
 	return a, b
 }
 
-// refused is a post that the library's checks reject, with a part of the reason.
-type refused struct {
+// rejectedPost is a post that the library's checks reject, with a part of the reason.
+type rejectedPost struct {
 	fault
 	because string
 }
 
-var refusals = []refused{
-	refusal("an empty program", "invalid-request", "the program is empty",
+var rejectedPosts = []rejectedPost{
+	rejectedProgram("an empty program", "invalid-request", "the program is empty",
 		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {}),
 	{fault{"a program of another queue pair", "invalid-request", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
@@ -43,20 +43,22 @@ var refusals = []refused{
 		p.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey())
 		require.Error(t, b.PostProgram(p))
 	}}, "and the queue of QP"},
-	refusal("a datagram without an address handle", "invalid-request", "needs an address handle",
+	rejectedProgram("a datagram without an address handle", "invalid-request", "needs an address handle",
 		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Send(1).UD(0, 1, 1) }),
-	refusal("a program with too many inline bytes", "invalid-request", "inline",
+	rejectedProgram("a program with too many inline bytes", "invalid-request", "inline",
 		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Send(1).Inline(make([]byte, 4096)) }),
-	refusal("a program larger than the queue", "queue-full", "3", func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {
-		for i := range 3 {
-			p.Send(uint64(i)).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
-		}
-	}),
-	refusal("a program in the wrong state", "wrong-state", "RESET", func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {
-		require.NoError(r, a.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-		p.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
-	}),
-	refusal("a program with a function that the queue pair lacks", "not-supported", "ibv_wr_flush",
+	rejectedProgram("a program larger than the queue", "queue-full", "3",
+		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {
+			for i := range 3 {
+				p.Send(uint64(i)).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+			}
+		}),
+	rejectedProgram("a program in the wrong state", "wrong-state", "RESET",
+		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {
+			require.NoError(r, a.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+			p.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
+		}),
+	rejectedProgram("a program with a function that the queue pair lacks", "not-supported", "ibv_wr_flush",
 		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Flush(1, 0, 0, 8, 0, 0) }),
 	{fault{"an empty batch", "invalid-request", func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
@@ -66,9 +68,9 @@ var refusals = []refused{
 	}}, "the batch is empty"},
 }
 
-// refusal returns a fault with a program of requests that a check rejects.
-func refusal(name, cause, because string, build func(r *rig, p *rdma.WRProgram, a, b *rdma.QP)) refused {
-	return refused{fault{name, cause, func(t *testing.T) {
+// rejectedProgram returns a fault with a program of requests that a check rejects.
+func rejectedProgram(name, cause, because string, build func(r *rig, p *rdma.WRProgram, a, b *rdma.QP)) rejectedPost {
+	return rejectedPost{fault{name, cause, func(t *testing.T) {
 		r := newRig(t, ibv.QPT_RC)
 		a, b := r.extended()
 		p := must(a.NewWRProgram())(t)
@@ -77,12 +79,12 @@ func refusal(name, cause, because string, build func(r *rig, p *rdma.WRProgram, 
 	}}, because}
 }
 
-// TestRefusals checks that rejected posts are traced and explained.
-func TestRefusals(t *testing.T) {
+// TestRejectedPosts checks that rejected posts are traced and explained.
+func TestRejectedPosts(t *testing.T) {
 	if guest() != "" {
 		t.Skip("checks are independent of the device")
 	}
-	for _, f := range refusals {
+	for _, f := range rejectedPosts {
 		found := Explain(traced(t, f.name))
 		if assert.NotEmpty(t, found, f.name) {
 			assert.Equal(t, f.cause, found[0].Cause, f.name)
@@ -91,20 +93,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// wide is a region above 4 GiB.
-var wide = write("a region above 4 GiB", "remote-range", func(r *rig) (uint64, uint32) {
+// highRegion is a region above 4 GiB.
+var highRegion = write("a region above 4 GiB", "remote-range", func(r *rig) (uint64, uint32) {
 	mr := must(r.b.pd.RegAddress(uintptr(r.b.mr.Address()), 4096, 0x1234_5678_9000, all))(r.T)
 	return mr.Address() + 4090, mr.RKey()
 })
 
-// TestWide checks 64-bit addresses on 32-bit machines, too.
-func TestWide(t *testing.T) {
+// TestHighAddresses checks 64-bit addresses, on 32-bit machines, too.
+func TestHighAddresses(t *testing.T) {
 	if guest() != "" {
 		t.Skip("tests only the software device")
 	}
-	found := Explain(traced(t, wide.name))
+	found := Explain(traced(t, highRegion.name))
 	require.NotEmpty(t, found)
-	assert.Equal(t, wide.cause, found[0].Cause)
+	assert.Equal(t, highRegion.cause, found[0].Cause)
 	assert.Contains(t, found[0].Why, "4096 bytes at 0x123456789000")
 }
 
@@ -139,6 +141,6 @@ func TestNoDevices(t *testing.T) {
 	assert.Empty(t, Explain(&Trace{Events: []*Event{list, list, open, list}}))
 	assert.Empty(t, Explain(&Trace{Events: []*Event{open, list}}))
 	assert.Len(t, Explain(&Trace{Events: []*Event{list}}, &Trace{Events: []*Event{open}}), 1, "another program's")
-	refused := &Event{Verb: "ibv_get_device_list", Errno: 1, Error: "operation not permitted"}
-	assert.Len(t, Explain(&Trace{Events: []*Event{refused, open}}), 1)
+	denied := &Event{Verb: "ibv_get_device_list", Errno: 1, Error: "operation not permitted"}
+	assert.Len(t, Explain(&Trace{Events: []*Event{denied, open}}), 1)
 }

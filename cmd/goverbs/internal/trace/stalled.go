@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// grh is the room for a GRH before a datagram.
+// grh is the space for a GRH before a datagram.
 const grh = 40
 
-// silence explains queue pairs with a pending request but no failure.
-func (j *judge) silence() {
+// stalled explains queue pairs with a pending request but no failure.
+func (j *analyzer) stalled() {
 	for _, q := range j.qps {
 		if q.failed != nil {
 			continue
@@ -20,14 +20,14 @@ func (j *judge) silence() {
 		if n := len(q.trace.Events); n > 0 {
 			end.T = q.trace.Events[n-1].T
 		}
-		if c, ok := j.missing(q); ok {
+		if c, ok := j.pendingCause(q); ok {
 			q.failed = j.add(end, q, "request did not complete", c)
 		}
 	}
 }
 
-// missing explains a pending request.
-func (j *judge) missing(q *queuePair) (c cause, ok bool) {
+// pendingCause explains a pending request.
+func (j *analyzer) pendingCause(q *queuePair) (c cause, ok bool) {
 	if c, ok := j.dropped(q); ok {
 		return c, true
 	}
@@ -53,7 +53,7 @@ func (j *judge) missing(q *queuePair) (c cause, ok bool) {
 
 // duplicates detects messages with sequence numbers before the expected one: the peer acknowledges and drops them as
 // duplicates.
-func (j *judge) duplicates(q *queuePair) (c cause, ok bool) {
+func (j *analyzer) duplicates(q *queuePair) (c cause, ok bool) {
 	peer := j.peer(q)
 	if q.count == 0 || peer == nil || peer.arrived > 0 || peer.DestQP == nil || *peer.DestQP != q.num {
 		return c, false
@@ -68,7 +68,7 @@ func consumesReceive(op string) bool {
 }
 
 // dropped explains datagrams and UC messages that did not arrive, which no status reports.
-func (j *judge) dropped(q *queuePair) (c cause, ok bool) {
+func (j *analyzer) dropped(q *queuePair) (c cause, ok bool) {
 	for _, e := range q.trace.Events {
 		if e.QP == nil || *e.QP != q.num || e.WRs == nil || e.T < q.T || e.Errno != 0 || e.Verb == "ibv_post_recv" {
 			continue
@@ -96,7 +96,7 @@ func (j *judge) dropped(q *queuePair) (c cause, ok bool) {
 }
 
 // datagram explains a lost datagram.
-func (j *judge) datagram(q *queuePair, wr *WR) (c cause, ok bool) {
+func (j *analyzer) datagram(q *queuePair, wr *WR) (c cause, ok bool) {
 	peer := j.find(q.trace, wr.To)
 	to := fmt.Sprintf("the datagram for QP %#x", wr.To)
 	gid := j.ahs[ahKey{q.trace, wr.AH}]

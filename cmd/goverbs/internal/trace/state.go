@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// world is the state of all programs at an event.
-type world struct {
+// state is the state of all programs at an event.
+type state struct {
 	mrs  []*region
 	qps  []*queuePair
 	ahs  map[ahKey]string // destination GIDs
@@ -47,7 +47,7 @@ type queuePair struct {
 	signaled     int
 	arrived      int // completed receives
 	byProgram    bool
-	parted       bool
+	disconnected bool
 	left         uint64 // time of rdma_disconnect, or 0
 	failed       *Finding
 }
@@ -85,9 +85,9 @@ func (q *queuePair) set(e *Event) {
 	}
 }
 
-// find returns the youngest queue pair with a number, preferably of the same program.
-func (w *world) find(t *Trace, num uint32) (found *queuePair) {
-	for _, q := range w.qps {
+// find returns the newest queue pair with a number, preferably of the same program.
+func (s *state) find(t *Trace, num uint32) (found *queuePair) {
+	for _, q := range s.qps {
 		if q.num == num && (found == nil || q.trace == t || found.trace != t) {
 			found = q
 		}
@@ -95,9 +95,9 @@ func (w *world) find(t *Trace, num uint32) (found *queuePair) {
 	return found
 }
 
-// findID returns the youngest queue pair of a connection manager ID, or nil.
-func (w *world) findID(t *Trace, id Address) *queuePair {
-	for _, q := range slices.Backward(w.qps) {
+// findID returns the newest queue pair of a connection manager ID, or nil.
+func (s *state) findID(t *Trace, id Address) *queuePair {
+	for _, q := range slices.Backward(s.qps) {
 		if q.trace == t && id != 0 && q.CMID == id {
 			return q
 		}
@@ -106,21 +106,21 @@ func (w *world) findID(t *Trace, id Address) *queuePair {
 }
 
 // peer returns the peer of a queue pair, or nil.
-func (w *world) peer(q *queuePair) *queuePair {
+func (s *state) peer(q *queuePair) *queuePair {
 	if q.DestQP == nil {
 		return nil
 	}
-	return w.find(q.trace, *q.DestQP)
+	return s.find(q.trace, *q.DestQP)
 }
 
 // local returns a region by its owner's key. Keys are per device.
-func (w *world) local(t *Trace, device string, lkey uint32, at uint64) *region {
-	return w.region(func(r *region) bool { return r.trace == t && r.device == device && r.lkey == lkey }, at)
+func (s *state) local(t *Trace, device string, lkey uint32, at uint64) *region {
+	return s.region(func(r *region) bool { return r.trace == t && r.device == device && r.lkey == lkey }, at)
 }
 
 // region returns the matching region that exists at a time, or the latest one.
-func (w *world) region(is func(*region) bool, at uint64) (last *region) {
-	for _, r := range w.mrs {
+func (s *state) region(is func(*region) bool, at uint64) (last *region) {
+	for _, r := range s.mrs {
 		if is(r) && (last == nil || !last.alive(at)) {
 			last = r
 		}
@@ -128,48 +128,48 @@ func (w *world) region(is func(*region) bool, at uint64) (last *region) {
 	return last
 }
 
-// take updates the state. The caller handles completions.
-func (w *world) take(t *Trace, e *Event) {
+// update updates the state. The caller handles completions.
+func (s *state) update(t *Trace, e *Event) {
 	switch {
 	case e.Verb == "rdma_disconnect": // it moves the queue pair to ERR first, even if the call fails
-		if q := w.findID(t, e.CMID); q != nil && q.left == 0 {
+		if q := s.findID(t, e.CMID); q != nil && q.left == 0 {
 			q.left = e.T
 		}
 	case e.Errno != 0:
 	case strings.HasPrefix(e.Verb, "ibv_reg_mr"):
-		w.mrs = append(w.mrs, &region{trace: t, device: e.Device, pd: e.PD, at: e.At, bytes: e.Bytes, lkey: e.LKey,
+		s.mrs = append(s.mrs, &region{trace: t, device: e.Device, pd: e.PD, at: e.At, bytes: e.Bytes, lkey: e.LKey,
 			rkey:   e.RKey,
 			access: e.Access, created: e.T})
 	case e.Verb == "ibv_dereg_mr":
-		if r := w.local(t, e.Device, e.LKey, e.T); r != nil && r.closed == 0 {
+		if r := s.local(t, e.Device, e.LKey, e.T); r != nil && r.closed == 0 {
 			r.closed = e.T
 		}
 	case strings.Contains(e.Verb, "_create_qp") && e.QP != nil:
-		w.qps = append(w.qps, &queuePair{Event: *e, trace: t, num: *e.QP})
+		s.qps = append(s.qps, &queuePair{Event: *e, trace: t, num: *e.QP})
 	case (e.Verb == "ibv_destroy_qp" || e.Verb == "rdma_destroy_qp") && e.QP != nil:
-		if q := w.find(t, *e.QP); q != nil {
+		if q := s.find(t, *e.QP); q != nil {
 			q.gone = e.T
 		}
 	case e.Verb == "ibv_create_ah":
-		w.ahs[ahKey{t, e.AH}] = e.DGID
+		s.ahs[ahKey{t, e.AH}] = e.DGID
 	case e.Verb == "ibv_modify_qp" && e.QP != nil, e.Verb == "rdma_connect" && e.QP != nil,
 		e.Verb == "rdma_accept" && e.QP != nil:
-		if q := w.find(t, *e.QP); q != nil {
+		if q := s.find(t, *e.QP); q != nil {
 			q.set(e)
 		}
 	case e.GIDs != "":
-		w.gids[e.Device] = strings.Split(e.GIDs, " ")
+		s.gids[e.Device] = strings.Split(e.GIDs, " ")
 	}
-	w.post(t, e)
+	s.post(t, e)
 }
 
 // post records requests.
-func (w *world) post(t *Trace, e *Event) {
+func (s *state) post(t *Trace, e *Event) {
 	if e.QP == nil || e.WRs == nil || e.Errno != 0 {
 		return
 	}
 	if e.Verb == "ibv_post_srq_recv" {
-		for _, q := range w.qps {
+		for _, q := range s.qps {
 			if q.trace == t && q.SRQ != nil && *q.SRQ == *e.QP {
 				for _, wr := range e.WRs {
 					q.srq = append(q.srq, &posted{wr, e.T})
@@ -178,7 +178,7 @@ func (w *world) post(t *Trace, e *Event) {
 		}
 		return
 	}
-	q := w.find(t, *e.QP)
+	q := s.find(t, *e.QP)
 	if q == nil {
 		return
 	}

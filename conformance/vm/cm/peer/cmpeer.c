@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /*
- * A C peer for the tests of package cm. It calls every function of <rdma/rdma_verbs.h> except constructors, in the order
- * of a script with two roles, and prints each completion and the received data. Tests compare this with the output of Go
- * in the same role.
+ * A C peer for the tests of package cm. It calls every function of <rdma/rdma_verbs.h> except constructors, in the
+ * order of a script with two roles, and prints each completion and the received data. Tests compare this with the
+ * output of Go in the same role.
  *
  * cmpeer x|y ADDRESS PORT: x connects, y listens. Datagrams use the next port.
  */
@@ -146,23 +146,27 @@ static void x(const char *address, const char *port, const char *next)
 	must(rdma_post_sendv(id, context(3), two, 2, 0), "rdma_post_sendv");
 	sent(id);
 
-	must(rdma_post_read(id, context(4), msgs, 8, msgs_mr, 0, be64toh(peer.read_addr), be32toh(peer.read_key)), "rdma_post_read");
+	must(rdma_post_read(id, context(4), msgs, 8, msgs_mr, 0, be64toh(peer.read_addr), be32toh(peer.read_key)),
+	     "rdma_post_read");
 	sent(id);
 	printf("data %.8s\n", msgs);
 	two[0] = piece(msgs + 20, 3);
 	two[1] = piece(msgs + 30, 3);
-	must(rdma_post_readv(id, context(5), two, 2, 0, be64toh(peer.read_addr), be32toh(peer.read_key)), "rdma_post_readv");
+	must(rdma_post_readv(id, context(5), two, 2, 0, be64toh(peer.read_addr), be32toh(peer.read_key)),
+	     "rdma_post_readv");
 	sent(id);
 	printf("data %.3s %.3s\n", msgs + 20, msgs + 30);
 
 	memcpy(msgs, "written", 7);
-	must(rdma_post_write(id, context(6), msgs, 7, msgs_mr, 0, be64toh(peer.write_addr), be32toh(peer.write_key)), "rdma_post_write");
+	must(rdma_post_write(id, context(6), msgs, 7, msgs_mr, 0, be64toh(peer.write_addr), be32toh(peer.write_key)),
+	     "rdma_post_write");
 	sent(id);
 	memcpy(msgs + 20, "and in ", 7);
 	memcpy(msgs + 30, "pieces", 6);
 	two[0] = piece(msgs + 20, 7);
 	two[1] = piece(msgs + 30, 6);
-	must(rdma_post_writev(id, context(7), two, 2, 0, be64toh(peer.write_addr) + 8, be32toh(peer.write_key)), "rdma_post_writev");
+	must(rdma_post_writev(id, context(7), two, 2, 0, be64toh(peer.write_addr) + 8, be32toh(peer.write_key)),
+	     "rdma_post_writev");
 	sent(id);
 	must(rdma_post_send(id, context(8), msgs, 0, msgs_mr, 0), "rdma_post_send");
 	sent(id);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // A library to preload that gives each queue pair of a program separate completion queues. cmtime before rdma-core 52
-// passes none for its first queue pair; rdma_create_qp creates them and stores them in the attributes, which cmtime then
-// uses for all other queue pairs.
+// passes none for its first queue pair; rdma_create_qp creates them and stores them in the attributes, which cmtime
+// then uses for all other queue pairs.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

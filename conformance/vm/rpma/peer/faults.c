@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 /* A library to preload that makes one allocation fail; build with gcc -shared -fPIC. The file named by GOVERBS_FAULTS
- * holds two numbers, which the program changes: the number of allocations up to the one that fails, and whether to count
- * allocations of librpma itself rather than of libibverbs, its providers and librdmacm. */
+ * holds two numbers, which the program changes: the number of allocations up to the one that fails, and whether to
+ * count allocations of librpma itself rather than of libibverbs, its providers and librdmacm. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

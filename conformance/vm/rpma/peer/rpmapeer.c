@@ -2,10 +2,12 @@
 
 /*
  * A C peer with librpma for the tests of package rpma. Each role prints the result of each call that may fail, each
- * completion, each event, and the received data, line by line. Tests compare this with the output of Go in the same role.
+ * completion, each event, and the received data, line by line. Tests compare this with the output of Go in the same
+ * role.
  *
  * rpmapeer x|y ADDRESS PORT: every operation; x connects, y listens.
- * rpmapeer s|r ADDRESS PORT: a rejection, a shared receive queue and a shared completion channel; s connects, r listens.
+ * rpmapeer s|r ADDRESS PORT: a rejection, a shared receive queue and a shared completion channel; s connects, r
+ * listens.
  * rpmapeer errors ADDRESS PORT: calls that fail, on a connection with a "serve".
  * rpmapeer full ADDRESS PORT: full queues, on a connection with a "serve".
  * rpmapeer flush ADDRESS PORT: one flush of a region of a "guard", which grants flushes but no reads.
@@ -215,7 +217,7 @@ static void connect_to(const char *address, const char *port, int receives)
 	must(rpma_peer_cfg_delete(&pcfg), "rpma_peer_cfg_delete");
 }
 
-/* accept_one accepts one connection, and sends the region and whether direct writes to pmem are possible to the peer. */
+/* accept_one accepts one connection and sends the peer the region and whether direct writes to pmem are possible. */
 static void accept_one(const char *address, const char *port, int receives)
 {
 	struct rpma_conn_private_data data;
@@ -525,13 +527,14 @@ static void flush(const char *address, const char *port)
 	open_peer(address, RPMA_UTIL_IBV_CONTEXT_REMOTE);
 	regions(SIZE, local_usage);
 	connect_to(address, port, 0);
-	must(rpma_flush(conn, remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, context(1)), "rpma_flush");
+	must(rpma_flush(conn, remote, 0, 8, RPMA_FLUSH_TYPE_VISIBILITY, RPMA_F_COMPLETION_ALWAYS, context(1)),
+	     "rpma_flush");
 	sent();
 	must(rpma_conn_disconnect(conn), "rpma_conn_disconnect");
 	end();
 }
 
-/* the number of allocations up to the one that fails, and whether to count librpma's own or those of the libraries below */
+/* the number of allocations up to the one that fails, and whether to count librpma's own or those of its libraries */
 static volatile int32_t *faults;
 static struct ibv_context *device;
 static const char *own_address, *own_port;
@@ -620,8 +623,8 @@ static void out_of_memory(const char *address, const char *port, int own)
 	without_memory("shared receive queue", new_srq);
 }
 
-/* print_events prints the events of the connection until it ends. It then waits for EOF on standard input, since the other
- * side would notice an earlier exit. It closes nothing, since the device may have been removed. */
+/* print_events prints the events of the connection until it ends. It then waits for EOF on standard input, since the
+ * other side would notice an earlier exit. It closes nothing, since the device may have been removed. */
 static void print_events(void)
 {
 	for (;;) {
