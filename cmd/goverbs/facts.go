@@ -96,6 +96,8 @@ func (o output) tables(format string, names ...string) error {
 
 // abiCommand has the options of verbsabi that concern the installed libraries.
 type abiCommand struct {
+	Program  string `arg:"" optional:"" help:"Check this finished Go program against the libraries of a host instead."`
+	Host     string `placeholder:"ROOT" help:"Host of the program: a directory or an image of docker save; default: /."`
 	Verbose  bool   `short:"v" help:"Also list harmless differences."`
 	Include  string `short:"I" help:"Directory of infiniband/verbs.h; default: the C compiler's search path."`
 	CC       string `name:"cc" help:"C compiler command; default: $$CC, cc, gcc or clang."`
@@ -110,7 +112,7 @@ type abiCommand struct {
 }
 
 func (c abiCommand) Run(o output) error {
-	if err := mayStart("C compiler"); err != nil {
+	if err := mayStart("C compiler"); err != nil && c.Program == "" {
 		return err
 	}
 	ctx, stop := o.untilInterrupted()
@@ -124,7 +126,7 @@ func (c abiCommand) Run(o output) error {
 	}
 	fits, err := verbsabi.Run(ctx, verbsabi.Options{Format: format, Verbose: c.Verbose, Include: c.Include, CC: c.CC,
 		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require,
-		Write: c.Write, Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
+		Write: c.Write, Program: c.Program, Host: c.Host, Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
 	if err == nil && !fits {
 		return exitStatus(exitDiffer)
 	}

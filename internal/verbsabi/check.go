@@ -38,6 +38,8 @@ type Options struct {
 	Required string // -require
 	Cache    string // -cache
 	Releases int    // -minimum-releases
+	Program  string // a finished program to check instead of the headers
+	Host     string // -host: its root file system; "" is this machine's
 }
 
 // PackageNames returns the names of the packages that can be checked.
@@ -58,6 +60,9 @@ func List(s string) []string {
 func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	if o.Only != "" && o.Only != string(Headers) && o.Only != string(Libraries) {
 		return false, fmt.Errorf("-only must be headers or libraries, not %q", o.Only)
+	}
+	if err := o.checkProgram(); err != nil {
+		return false, err
 	}
 	if o.Format == "" {
 		o.Format = "text"
@@ -99,6 +104,9 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 		Release: releases(o.Release), Only: Part(o.Only),
 		LibraryDirs: filepath.SplitList(o.Dirs), Primary: primary, Recorded: all,
 	}
+	if o.Program != "" {
+		return runProgram(q, o, policy, base, stdout)
+	}
 	if o.Target == runtime.GOARCH {
 		q.Go = witness.All()
 	}
@@ -111,21 +119,10 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var stale error
-	if answer.Findings = answer.findings(); policy != nil {
-		stale = policy.apply(answer.Findings, time.Now())
+	stale, err := o.accept(answer, policy, base)
+	if err != nil {
+		return false, err
 	}
-	if o.Record != "" {
-		if err := newBaseline(answer, o.Target).write(o.Record); err != nil {
-			return false, fmt.Errorf("writing the baseline: %w", err)
-		}
-	}
-	if base != nil {
-		if answer.Change, err = base.apply(answer, o.Target); err != nil {
-			return false, err
-		}
-	}
-	answer.judge()
 	err = answer.write(stdout, o.Format, o.Verbose)
 	if err == nil && o.Format == "text" && len(q.Go) == 0 && q.Only != Libraries {
 		_, err = fmt.Fprintf(stdout,
@@ -135,6 +132,37 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	}
 	err = errors.Join(err, answer.writeFiles(List(o.Write), o.Verbose), stale, answer.Require(List(o.Required)))
 	return answer.Verdict != Incompatible, err
+}
+
+// checkProgram rejects options that have no effect on the check of a program.
+func (o Options) checkProgram() error {
+	switch {
+	case o.Program == "" && o.Host != "":
+		return errors.New("a host needs a program that is to run on it; name the file of one")
+	case o.Program != "" && (o.Dump || o.Include+o.CC+o.Packages+o.Only+o.Dirs+o.Cache != ""):
+		return errors.New("a program is checked against the libraries of a host; omit the options for headers, " +
+			"compilers, packages and library directories")
+	}
+	return nil
+}
+
+// accept writes the baseline, and applies the policy and an earlier baseline. stale is about the policy.
+func (o Options) accept(answer *Answer, policy *policy, base *baseline) (stale, err error) {
+	if answer.Findings = answer.findings(); policy != nil {
+		stale = policy.apply(answer.Findings, time.Now())
+	}
+	if o.Record != "" {
+		if err := newBaseline(answer, o.Target).write(o.Record); err != nil {
+			return nil, fmt.Errorf("writing the baseline: %w", err)
+		}
+	}
+	if base != nil {
+		if answer.Change, err = base.apply(answer, o.Target); err != nil {
+			return nil, err
+		}
+	}
+	answer.judge()
+	return stale, nil
 }
 
 // releases parses the value of -release: RELEASE or PROJECT=RELEASE.
