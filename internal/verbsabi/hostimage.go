@@ -200,11 +200,9 @@ func (m *hostImage) addLayer(layer int) error {
 			if m.count++; m.count > maxImageFiles {
 				return fmt.Errorf("the image has more than %d files", maxImageFiles/2)
 			}
-			dir, base := path.Split(strings.Trim(h.Name, "/"))
-			if parts := strings.Split(h.Name, "/"); slices.Contains(parts, "..") {
-				return fmt.Errorf("the entry %.100q leaves the image; the archive is not from docker", h.Name)
-			} else if len(parts) > maxDepth || len(h.Name) > maxPath {
-				return fmt.Errorf("the entry %.100q is too long", h.Name)
+			dir, base, err := splitEntry(h.Name)
+			if err != nil {
+				return err
 			}
 			switch white := strings.HasPrefix(base, whiteout); {
 			case white && removing:
@@ -217,6 +215,18 @@ func (m *hostImage) addLayer(layer int) error {
 		}
 	}
 	return nil
+}
+
+// splitEntry splits the name of an entry into a directory and the last part, which is "" for the root.
+func splitEntry(name string) (dir, base string, err error) {
+	switch parts := strings.Split(name, "/"); {
+	case slices.Contains(parts, ".."):
+		return "", "", fmt.Errorf("the entry %.100q leaves the image; the archive is not from docker", name)
+	case len(parts) > maxDepth || len(name) > maxPath:
+		return "", "", fmt.Errorf("the entry %.100q is too long", name)
+	}
+	dir, base = path.Split(strings.Trim(path.Clean("/"+name), "/"))
+	return dir, base, nil
 }
 
 // remove applies a whiteout.
