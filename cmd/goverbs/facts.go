@@ -112,7 +112,7 @@ type abiCommand struct {
 }
 
 func (c abiCommand) Run(o output) error {
-	if err := mayStart("C compiler"); err != nil && c.Program == "" {
+	if err := mayStart("C compiler"); err != nil {
 		return err
 	}
 	ctx, stop := o.untilInterrupted()

@@ -83,7 +83,7 @@ func openImage(t *testing.T, archive []byte) (*hostRoot, error) {
 func TestImage(t *testing.T) {
 	archive := savedImage(t,
 		layerOf(t, "usr/", "usr/lib/", "usr/lib/a=1", "usr/lib/b=1", "usr/lib/gone=1", "lib->usr/lib", "etc/old/x=1",
-			"opt/all/y=1", "opt/all/z=1", "file=1", "up->../../../file", "abs->/usr/lib/a", "loop->loop"),
+			"opt/all/y=1", "opt/all/z=1", "file=1", "up->../../../file", "opt/abs->/usr/lib/a", "loop->loop"),
 		zipped(t, layerOf(t, "usr/lib/b=2", "usr/lib/.wh.gone", "etc/.wh.old", "opt/all/.wh..wh..opq", "opt/all/z=2",
 			"lib/c=2", "usr/lib/hard=>usr/lib/a", "file/inside=2")),
 		layerOf(t, "etc/old/new=3", ".wh.nothing", "lib/.wh.c"),
@@ -91,7 +91,7 @@ func TestImage(t *testing.T) {
 	h, err := openImage(t, archive)
 	require.NoError(t, err)
 	for name, want := range map[string]string{"/usr/lib/a": "1", "/lib/a": "1", "/usr/lib/b": "2", "lib/hard": "1",
-		"/abs": "1", "/up/inside": "2", "/opt/all/z": "2", "/etc/old/new": "3", "/../usr/lib/../lib/a": "1"} {
+		"/opt/abs": "1", "/up/inside": "2", "/opt/all/z": "2", "/etc/old/new": "3", "/../usr/lib/../lib/a": "1"} {
 		text, _, err := h.read(name)
 		assert.NoError(t, err, name)
 		assert.Equal(t, want, string(text), name)

@@ -45,7 +45,7 @@ func runProgram(q Question, o Options, policy *policy, base *baseline, stdout io
 	}
 	host, err := openHost(cmp.Or(o.Host, "/"))
 	if err != nil {
-		return false, fmt.Errorf("the host of -host: %w", err)
+		return false, fmt.Errorf("the host: %w", err)
 	}
 	defer host.close()
 	answer, err := q.askProgram(p, host)
