@@ -201,7 +201,7 @@ func TestProgramErrors(t *testing.T) {
 		"a host needs a program": {Host: "/"},
 		"omit the options":       {Program: own, Include: "/usr/include"},
 		"unknown format":         {Program: own, Format: "x"},
-		"the host:":      {Program: own, Host: filepath.Join(dir, "none")},
+		"the host:":              {Program: own, Host: filepath.Join(dir, "none")},
 	} {
 		_, err := Run(context.Background(), o, &bytes.Buffer{})
 		assert.ErrorContains(t, err, want)
