@@ -96,6 +96,8 @@ func (o output) tables(format string, names ...string) error {
 
 // abiCommand has the options of verbsabi that concern the installed libraries.
 type abiCommand struct {
+	Program  string `arg:"" optional:"" help:"Check this finished Go program against the libraries of a host instead."`
+	Host     string `placeholder:"ROOT" help:"Host of the program: a directory or an image of docker save; default: /."`
 	Verbose  bool   `short:"v" help:"Also list harmless differences."`
 	Include  string `short:"I" help:"Directory of infiniband/verbs.h; default: the C compiler's search path."`
 	CC       string `name:"cc" help:"C compiler command; default: $$CC, cc, gcc or clang."`
@@ -129,7 +131,8 @@ func (c abiCommand) Run(o output) error {
 	}
 	fits, err := verbsabi.Run(ctx, verbsabi.Options{Format: format, Verbose: c.Verbose, Include: c.Include, CC: c.CC,
 		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require,
-		DWARF: c.DWARF, BTF: c.BTF, DebugDir: c.DebugDir, Write: c.Write, Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
+		DWARF: c.DWARF, BTF: c.BTF, DebugDir: c.DebugDir, Write: c.Write, Program: c.Program, Host: c.Host, Policy: c.Policy,
+		Baseline: c.Baseline, Record: c.Record}, o.w)
 	if err == nil && !fits {
 		return exitStatus(exitDiffer)
 	}

@@ -72,9 +72,11 @@ type Answer struct {
 	Verdict      Verdict    `json:"verdict"` // of everything below
 	Headers      []*Include `json:"headers"` // of each project whose headers or debug information was compared
 	Libraries    []*Library `json:"libraries"`
-	NotInstalled []Absent   `json:"not_installed"`    // missing libraries, and packages whose headers are missing
-	Findings     []Finding  `json:"findings"`         // all differences, incompatible ones first
-	Change       *Change    `json:"change,omitempty"` // since a baseline
+	Program      *Program   `json:"program,omitempty"`     // if a finished program was checked
+	NotChecked   []Absent   `json:"not_checked,omitempty"` // of a program: the parts without an answer
+	NotInstalled []Absent   `json:"not_installed"`         // missing libraries, and packages whose headers are missing
+	Findings     []Finding  `json:"findings"`              // all differences, incompatible ones first
+	Change       *Change    `json:"change,omitempty"`      // since a baseline
 }
 
 // Include describes the installed headers of a project, or its types in debug information, and their compatibility.
@@ -246,7 +248,7 @@ func (a *Answer) measured() Verdict {
 		all[l.Verdict] = true
 	}
 	switch {
-	case all[Incompatible]:
+	case all[Incompatible] || a.Program != nil && len(a.Program.Problems) > 0:
 		return Incompatible
 	case all[Compatible]:
 		return Compatible
@@ -303,6 +305,9 @@ func place(differences []Difference, recorded []*model.Release) string {
 // library; verbose lists them.
 func (a *Answer) Print(w io.Writer, verbose bool) error {
 	p := printer{w: w}
+	if a.Program != nil {
+		p.line("%s", a.Program)
+	}
 	for _, h := range a.Headers {
 		p.line("%s", h.Report.line(h.Mismatches()))
 		verdict := fmt.Sprintf("%s: the %s in %s are of %s %s; the Go packages %s were generated from %s",
@@ -322,6 +327,9 @@ func (a *Answer) Print(w io.Writer, verbose bool) error {
 	}
 	for _, n := range a.NotInstalled {
 		p.line("not installed: %s: %s", n.Name, n.Why)
+	}
+	for _, n := range a.NotChecked {
+		p.line("not checked: %s: %s", n.Name, n.Why)
 	}
 	for _, f := range a.Findings {
 		switch {

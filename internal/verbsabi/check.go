@@ -42,7 +42,9 @@ type Options struct {
 	Cache    string // -cache
 	Releases int    // -minimum-releases
 	// UAPI holds the types of generated/uapi, which add 2 MB to a program. Without them, only their model is compared.
-	UAPI []witness.Package
+	UAPI    []witness.Package
+	Program string // a finished program to check instead of the headers
+	Host    string // -host: its root file system; "" is this machine's
 }
 
 // PackageNames returns the names of the packages that can be checked.
@@ -62,6 +64,9 @@ func List(s string) []string {
 // Run checks what the options request, and reports whether everything is compatible.
 func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	if err := o.checkParts(); err != nil {
+		return false, err
+	}
+	if err := o.checkProgram(); err != nil {
 		return false, err
 	}
 	if o.Format == "" {
@@ -105,6 +110,9 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 		LibraryDirs: filepath.SplitList(o.Dirs), Primary: primary, Recorded: all,
 		DWARF: splitList(o.DWARF), DebugDir: o.DebugDir, BTF: splitList(o.BTF),
 	}
+	if o.Program != "" {
+		return runProgram(q, o, policy, base, stdout)
+	}
 	if o.Target == runtime.GOARCH {
 		q.Go = slices.Concat(witness.All(), o.UAPI)
 	}
@@ -117,21 +125,10 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var stale error
-	if answer.Findings = answer.findings(); policy != nil {
-		stale = policy.apply(answer.Findings, time.Now())
+	stale, err := o.accept(answer, policy, base)
+	if err != nil {
+		return false, err
 	}
-	if o.Record != "" {
-		if err := newBaseline(answer, o.Target).write(o.Record); err != nil {
-			return false, fmt.Errorf("writing the baseline: %w", err)
-		}
-	}
-	if base != nil {
-		if answer.Change, err = base.apply(answer, o.Target); err != nil {
-			return false, err
-		}
-	}
-	answer.judge()
 	err = answer.write(stdout, o.Format, o.Verbose)
 	if err == nil && o.Format == "text" && len(q.Go) == 0 && q.Only != Libraries {
 		_, err = fmt.Fprintf(stdout,
@@ -174,9 +171,40 @@ func (o Options) checkParts() error {
 	return nil
 }
 
+// checkProgram rejects options that have no effect on the check of a program.
+func (o Options) checkProgram() error {
+	switch {
+	case o.Program == "" && o.Host != "":
+		return errors.New("a host needs a program that is to run on it; name the file of one")
+	case o.Program != "" && (o.Dump || o.Include+o.CC+o.Packages+o.Only+o.Dirs+o.Cache+o.DWARF+o.BTF != ""):
+		return errors.New("a program is checked against the libraries of a host; omit the options for headers, compilers, " +
+			"debug information, packages and library directories")
+	}
+	return nil
+}
+
 // splitList splits file names at commas.
 func splitList(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
+}
+
+// accept writes the baseline, and applies the policy and an earlier baseline. stale is about the policy.
+func (o Options) accept(answer *Answer, policy *policy, base *baseline) (stale, err error) {
+	if answer.Findings = answer.findings(); policy != nil {
+		stale = policy.apply(answer.Findings, time.Now())
+	}
+	if o.Record != "" {
+		if err := newBaseline(answer, o.Target).write(o.Record); err != nil {
+			return nil, fmt.Errorf("writing the baseline: %w", err)
+		}
+	}
+	if base != nil {
+		if answer.Change, err = base.apply(answer, o.Target); err != nil {
+			return nil, err
+		}
+	}
+	answer.judge()
+	return stale, nil
 }
 
 // releases parses the value of -release: RELEASE or PROJECT=RELEASE.

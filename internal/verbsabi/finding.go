@@ -27,6 +27,8 @@ func (f Finding) Fails() bool { return !f.Compatible && f.Accepted == "" }
 const (
 	compilerRule = "compiler" // the C compiler disagrees with the parser
 	symbolRule   = "symbol"   // a function of a library
+	libraryRule  = "library"  // a library that a program needs
+	versionRule  = "version"  // a version of symbols that a library needs
 )
 
 // ruleTexts describes the rules of findings.
@@ -40,6 +42,8 @@ var ruleTexts = map[string]string{
 	string(MacroItem):      "Macro with parameters",
 	string(FuncItem):       "Prototype or linkage of a function",
 	symbolRule:             "Function that a library exports",
+	libraryRule:            "Library that a program needs",
+	versionRule:            "Version of symbols that a program or a library needs",
 	compilerRule:           "Disagreement of the C compiler with the parser",
 }
 
@@ -60,6 +64,11 @@ func (a *Answer) findings() []Finding {
 		for _, d := range l.Problems {
 			all = append(all, Finding{ID: symbolRule + " " + l.Name + " " + d.Name, Rule: symbolRule,
 				Path: l.Path, Text: l.Name + ": " + d.String(), Compatible: d.Compatible})
+		}
+	}
+	if p := a.Program; p != nil {
+		for _, d := range p.Problems {
+			all = append(all, Finding{ID: d.ID, Rule: d.Rule, Path: p.Path, Text: d.Text})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y Finding) int {
@@ -97,6 +106,9 @@ func (a *Answer) judge() {
 // title describes the answer in one line.
 func (a *Answer) title() string {
 	var parts []string
+	if a.Program != nil {
+		parts = append(parts, "program "+a.Program.Main)
+	}
 	for _, h := range a.Headers {
 		parts = append(parts, fmt.Sprintf("%s of %s %s", h.Source.noun(), h.Project, h.Release))
 	}

@@ -159,6 +159,10 @@ func (a *Answer) sarif() *sarifLog {
 		run.Invocations[0].Notifications = append(run.Invocations[0].Notifications,
 			sarifNotification{"note", sarifMessage{"not installed: " + n.Name + ": " + n.Why}})
 	}
+	for _, n := range a.NotChecked {
+		run.Invocations[0].Notifications = append(run.Invocations[0].Notifications,
+			sarifNotification{"note", sarifMessage{"not checked: " + n.Name + ": " + n.Why}})
+	}
 	for _, f := range a.Findings {
 		r := sarifResult{RuleID: f.Rule, RuleIndex: slices.Index(names, f.Rule), Level: "error",
 			Message: sarifMessage{f.Text}, Fingerprints: map[string]string{"verbsabi/v1": f.ID},
@@ -234,11 +238,18 @@ func (a *Answer) writeJUnit(w io.Writer) error {
 		s.Tests = len(s.Cases)
 		all.Suites = append(all.Suites, s)
 	}
+	if p := a.Program; p != nil {
+		suite("program "+p.Main, p.Path)
+	}
 	for _, h := range a.Headers {
 		suite(h.Source.noun()+" of "+h.Project, h.Dir)
 	}
 	for _, l := range a.Libraries {
 		suite(l.Name, l.Path)
+	}
+	for _, n := range a.NotChecked {
+		all.Suites = append(all.Suites, junitSuite{Name: n.Name, Tests: 1, Skipped: 1, Cases: []junitCase{
+			{Name: "checked", ClassName: n.Name, Skipped: &junitMessage{Message: n.Why}}}})
 	}
 	for _, n := range a.NotInstalled {
 		all.Suites = append(all.Suites, junitSuite{Name: n.Name, Tests: 1, Skipped: 1, Cases: []junitCase{
@@ -285,6 +296,9 @@ func (a *Answer) writeMarkdown(w io.Writer, verbose bool) error {
 	p := printer{w: w}
 	p.line("## verbsabi: %s\n", a.Verdict)
 	p.line("| checked | release | verdict | differences |\n|---|---|---|---|")
+	if g := a.Program; g != nil {
+		p.line("| %s | %s | | %d |", cell("program "+g.Main), cell(g.Module), len(g.Problems))
+	}
 	for _, h := range a.Headers {
 		p.line("| %s | %s | %s | %d |", cell(h.Source.noun()+" of "+h.Project+" in "+h.Dir), cell(h.Release), h.Verdict,
 			len(h.Differences)+len(h.Report.Mismatches))
@@ -294,6 +308,9 @@ func (a *Answer) writeMarkdown(w io.Writer, verbose bool) error {
 	}
 	for _, n := range a.NotInstalled {
 		p.line("| %s | | not installed | |", cell(n.Name))
+	}
+	for _, n := range a.NotChecked {
+		p.line("| %s | | not checked | |", cell(n.Name))
 	}
 	listed := false
 	for _, f := range a.Findings {

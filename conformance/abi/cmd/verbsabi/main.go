@@ -35,7 +35,8 @@ incompatible difference with the release that introduced it. Compatible differen
   compatible    one is older; everything that both have is the same
   incompatible  an offset, a size, a type, a value or a prototype differs, or something was removed
 
-Missing parts are listed and are not a failure unless -require names them.
+Missing parts are listed and are not a failure unless -require names them. With a PROGRAM, the verdict is about the
+functions that it can call and the libraries of the host; a library that is missing there is a failure.
 
 Exit codes: 0 identical or compatible, 1 incompatible, 2 could not check (nothing is installed, no C compiler, an
 unreadable header, a stale policy or a damaged baseline). "go run" turns every code but 0 into 1 and prints the real one;
@@ -91,13 +92,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	fs.StringVar(&o.Required, "require", "",
 		"comma-separated `names` that must be checked: packages and libraries\n(ibv,libibverbs.so.1), "+
 			"with -cache targets (amd64,arm64)")
+	fs.StringVar(&o.Host, "host", "",
+		"root file system on which the program is to run: a `directory`, or an image of docker save or\ndocker "+
+			"export (default: this machine's)")
 	fs.StringVar(&o.Cache, "cache", "",
 		"check the recorded models instead, each against `DIR`/RELEASE/include, for every target with a C compiler")
 	fs.IntVar(&o.Releases, "minimum-releases", 1,
 		"with -cache: minimum number of releases to check on each target in -require")
 	fs.Usage = func() {
 		fmt.Fprintln(stderr, "verbsabi compares the generated Go packages with the installed headers and "+
-			"libraries.")
+			"libraries,\nor a finished Go program with the libraries of a host.\n\n"+
+			"usage: verbsabi [flags]\n       verbsabi [flags] [-host ROOT] PROGRAM")
 		fs.PrintDefaults()
 		fmt.Fprint(stderr, helpAfterFlags)
 	}
@@ -106,10 +111,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	} else if err != nil {
 		return exitUnchecked
 	}
-	if fs.NArg() > 0 {
-		fmt.Fprintf(stderr, "verbsabi: unexpected arguments %q; see -h\n", fs.Args())
+	if fs.NArg() > 1 {
+		fmt.Fprintf(stderr, "verbsabi: unexpected arguments %q; see -h\n", fs.Args()[1:])
 		return exitUnchecked
 	}
+	o.Program = fs.Arg(0)
 	if err := minimum(fs, o); err != nil {
 		fmt.Fprintf(stderr, "verbsabi: %v; see -h\n", err)
 		return exitUnchecked

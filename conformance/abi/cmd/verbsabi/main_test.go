@@ -261,7 +261,9 @@ func TestCouldNotCheck(t *testing.T) {
 			"want at least 1"},
 		{[]string{"-cache", cacheDir, "-require", other, "-minimum-releases", "-1"},
 			"want at least 1"},
-		{[]string{"headers"}, "unexpected arguments"},
+		{[]string{"headers"}, "open headers: no such file"},
+		{[]string{"headers", "libraries"}, "unexpected arguments"},
+		{[]string{"-host", empty}, "a host needs a program"},
 	} {
 		code, out, errs := command(test.args...)
 		assert.Equal(t, 2, code, "%v: %s", test.args, out)
@@ -410,4 +412,26 @@ func TestDWARF(t *testing.T) {
 		assert.Equal(t, 2, code, test.args)
 		assert.Contains(t, errs, test.want)
 	}
+}
+
+// TestProgram checks this test program against an empty host and an empty image.
+func TestProgram(t *testing.T) {
+	own, err := os.Executable()
+	require.NoError(t, err)
+	if runtime.GOOS != "linux" {
+		t.Skip("checks programs for Linux")
+	}
+	code, out, errs := command("-host", t.TempDir(), own)
+	assert.Contains(t, out, "program "+own+" (")
+	assert.Empty(t, errs)
+	if strings.Contains(out, "wrong") { // a static test program needs nothing
+		assert.Equal(t, 1, code)
+		assert.Contains(t, out, ": no such library for "+runtime.GOARCH+", but ")
+	}
+	image := filepath.Join(t.TempDir(), "image.tar")
+	require.NoError(t, os.WriteFile(image, make([]byte, 1024), 0o644))
+	code, same, errs := command("-host", image, own)
+	assert.Equal(t, strings.Contains(same, "wrong"), code == 1)
+	assert.Equal(t, out, same)
+	assert.Empty(t, errs)
 }
