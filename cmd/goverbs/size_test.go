@@ -29,9 +29,9 @@ func TestSmallAndQuick(t *testing.T) {
 	least := time.Hour
 	t.Setenv("GOVERBS_TRACE", "") // trace record in another test sets it
 	for range 50 {                // a busy machine lets some of them wait
-		begun := time.Now()
+		started := time.Now()
 		require.NoError(t, exec.Command(file, "--version").Run())
-		least = min(least, time.Since(begun))
+		least = min(least, time.Since(started))
 	}
 	assert.Less(t, least, 50*time.Millisecond)
 	t.Logf("%d bytes, starts and ends in %v", info.Size(), least)

@@ -70,33 +70,33 @@ func (r *Runner) module(ctx context.Context, s *Suite, dir, script, module strin
 		}
 		err = p.endOrSilence(ctx, r.limit(s))
 		p.kill()
-		some, begun := read(p.text())
+		some, running := read(p.text())
 		all = append(all, some...)
 		for _, one := range some {
 			command = append(command, one.Case)
 		}
-		if begun == "" {
+		if running == "" {
 			if err != nil && done == len(all) {
 				all = append(all, Result{module, Fail, err.Error() + ": " + last(p.text()), p.text()})
 			}
 			return all
 		}
-		all = append(all, Result{begun, Fail, err.Error() + ": " + last(p.text()), p.text()})
-		command = append(command, begun)
+		all = append(all, Result{running, Fail, err.Error() + ": " + last(p.text()), p.text()})
+		command = append(command, running)
 	}
 }
 
 // read parses the output of unittests.py: the results, and the test that started but did not end.
-func read(text string) (all []Result, begun string) {
+func read(text string) (all []Result, running string) {
 	for line := range strings.Lines(text) {
 		word, rest, ok := strings.Cut(strings.TrimRight(line, "\n"), "\t")
 		name, reason, _ := strings.Cut(rest, "\t")
 		switch {
 		case !ok:
 		case word == "begin":
-			begun = name
+			running = name
 		case word == Pass || word == Skip || word == Fail:
-			begun = ""
+			running = ""
 			r := Result{name, word, strings.ReplaceAll(strings.ReplaceAll(reason, "|", "/"), `\n`, " "), ""}
 			if word == Fail {
 				r.output = strings.ReplaceAll(reason, `\n`, "\n")
@@ -105,7 +105,7 @@ func read(text string) (all []Result, begun string) {
 			all = append(all, r)
 		}
 	}
-	return all, begun
+	return all, running
 }
 
 // unzip copies the tests, some of which Debian compresses, and returns the modules with tests.

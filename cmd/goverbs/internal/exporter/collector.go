@@ -53,7 +53,7 @@ func (s scrape) add(m *metric, value float64, labels ...string) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(to chan<- prometheus.Metric) {
-	s, begun := scrape(to), time.Now()
+	s, started := scrape(to), time.Now()
 	now := c.Host.Read()
 	for i := range now.Devices {
 		s.device(&now.Devices[i])
@@ -64,7 +64,7 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 	}
 	s.software(now.Software, c.Processes)
 	s.add(notes, float64(len(now.Notes)))
-	s.add(took, time.Since(begun).Seconds())
+	s.add(took, time.Since(started).Seconds())
 	version := "(unknown)"
 	if b, ok := debug.ReadBuildInfo(); ok {
 		version = b.Main.Version

@@ -225,7 +225,7 @@ func TestPublishedBounded(t *testing.T) {
 	}
 	_, sum := posted(l.sums(sources(&resources.Snapshot{Programs: all[50:]}), "name", 3))
 	assert.GreaterOrEqual(t, sum, 100.0)
-	begun := time.Now()
+	started := time.Now()
 	l.sums(sources(&resources.Snapshot{Programs: all}), "name", 0)
-	assert.Less(t, time.Since(begun), time.Minute)
+	assert.Less(t, time.Since(started), time.Minute)
 }

@@ -66,9 +66,9 @@ const lossTimeout = 10 * time.Second
 func (t *test) exchange(size int) (*Row, error) {
 	o := t.o
 	last, total, until := t.last(), o.Iterations*o.QPs, t.deadline()
-	m, begun, arrived, through, heard := begin(), o.client(), 0, 0, time.Now()
+	m, started, arrived, through, heard := begin(), o.client(), 0, 0, time.Now()
 	for o.Duration != 0 || through < len(t.ends) || arrived < total {
-		if begun {
+		if started {
 			if err := t.postAll(last); err != nil {
 				return nil, err
 			}
@@ -77,8 +77,8 @@ func (t *test) exchange(size int) (*Row, error) {
 		if err != nil {
 			return nil, err
 		}
-		if in > 0 && !begun {
-			m, begun = begin(), true
+		if in > 0 && !started {
+			m, started = begin(), true
 		}
 		arrived += in
 		t.progress.count(arrived)
