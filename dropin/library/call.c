@@ -368,6 +368,7 @@ static uint64_t fail(const struct goverbs_function *f, int error)
 	case FAILS_NEVER:
 		return 0;
 	case FAILS_ERRNO:
+		errno = error;
 		return error;
 	case FAILS_NEGATIVE:
 		return -(int64_t)error;
@@ -489,6 +490,8 @@ uint64_t goverbs_enter(struct goverbs_function *f, const uint64_t *args, int n)
 	pthread_setcancelstate(state, NULL);
 	if (a.error)
 		errno = a.error;
+	else if (f->fails == FAILS_ERRNO && a.result > 0 && a.result < 4096)
+		errno = (int)a.result; // as after a system call that failed
 	return a.result;
 }
 

@@ -52,7 +52,7 @@ type ProgramProblem struct {
 }
 
 // maxImage limits the parts of a program that are read into memory.
-const maxImage = 2 << 30
+const maxImage = uint64(2 << 30)
 
 // readProgram reads a Go program for Linux, stripped or not. The functions are those whose descriptions
 // (runtime.Function) the Go linker kept: it drops those that no reachable code refers to. Some of them may never be

@@ -203,8 +203,13 @@ func TestUnsupportedObjects(t *testing.T) {
 			return err
 		},
 		"dynamic connections": func() error {
-			_, err := mlx5.CreateQP(d, &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(),
-				CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()}, &mlx5dv.QPInitAttr{}, rdma.QueueOptions{})
+			qp, err := mlx5.CreateQP(d, &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(),
+				Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}, CompMask: ibv.QP_INIT_ATTR_PD, PD: pd.Ptr()},
+				&mlx5dv.QPInitAttr{CompMask: mlx5dv.QP_INIT_ATTR_MASK_DC, DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCI}},
+				rdma.QueueOptions{})
+			if err == nil {
+				err = qp.Close()
+			}
 			return err
 		},
 		"null region": func() error {
@@ -220,7 +225,8 @@ func TestUnsupportedObjects(t *testing.T) {
 			err := try()
 			t.Log(err)
 			// objects that it supports
-			has := []string{"XRC domain", "thread domain", "device memory", "null region", "DMA handle"}
+			has := []string{"XRC domain", "thread domain", "device memory", "null region", "DMA handle",
+				"dynamic connections"}
 			if rig.Kernel(t) == rig.Soft && slices.Contains(has, name) {
 				assert.NoError(t, err)
 				return

@@ -101,6 +101,15 @@ var windowControls = []control{
 	// type 2 windows are bound and invalidated by work requests
 	{verb: "ibv_alloc_mw", what: "type 2, bound, then written through",
 		call: windowed(func(w *windows) error { return w.write(w.Bound(w.p.B, w.p.BSend, w.there)) })},
+	{verb: "ibv_alloc_mw", what: "type 2, bound with the key of another window, of which only the low byte counts",
+		call: windowed(func(w *windows) error {
+			l := w.Sends(1)
+			key := rig.Bind(&l.WRs[0], w.Window(), w.there)
+			l.WRs[0].BindMW().RKey ^= 0x12300
+			l.WRs[0].SendFlags, l.WRs[0].NumSGE = ibv.SEND_SIGNALED, 0
+			w.Check(w.post(l, w.p.B, w.p.BSend))
+			return w.write(key)
+		})},
 	{verb: "ibv_alloc_mw", what: "type 2, bound twice without an invalidation", call: windowed(func(w *windows) error {
 		mw := w.Window()
 		w.BindOn(w.p.B, w.p.BSend, mw, w.there)

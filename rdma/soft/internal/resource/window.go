@@ -27,7 +27,7 @@ type Binding struct {
 	Region          *Region // nil: none
 	Address, Length uint64
 	Access          ibv.AccessFlags
-	Key             uint32 // its low byte becomes that of the window's key; for type 2, the rest must be unchanged
+	Key             uint32 // its low byte becomes that of the window's key; the rest is ignored
 }
 
 // QueueAccess are region flags that programs also set on queue pairs and windows, as Soft-RoCE allows. There they have
@@ -61,7 +61,7 @@ func (k *Keys) Bind(w *Window, b *Binding, d *Domain, u *User) bool {
 	case m == nil || m.Domain != w.Domain || k.Get(m.Key) != &m.Memory,
 		m.Access&ibv.ACCESS_MW_BIND == 0 || m.Access&ibv.ACCESS_ZERO_BASED != 0,
 		b.Access&^windowAccess != 0 || b.Access&writes != 0 && m.Access&ibv.ACCESS_LOCAL_WRITE == 0,
-		w.Kind == ibv.MW_TYPE_2 && (w.Region != nil || b.Length == 0 || b.Key>>8 != w.Key>>8 || b.Key == w.Key):
+		w.Kind == ibv.MW_TYPE_2 && (w.Region != nil || b.Length == 0 || uint8(b.Key) == uint8(w.Key)):
 		return false
 	}
 	place, ok := b.Region.Locate(b.Address, b.Length, 0)
