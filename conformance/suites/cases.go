@@ -56,7 +56,7 @@ func (s *Suite) On(kernel, name string) bool {
 
 // Names lists the suites in the order in which they run.
 var Names = []string{"ibverbs-utils", "rdmacm-utils", "pyverbs-44.0", "pyverbs-65.0", "perftest", "qperf", "ucx",
-	"ucx-gtest", "libfabric", "fabtests", "openmpi", "fio", "dapl", "qemu"}
+	"ucx-gtest", "libfabric", "fabtests", "openmpi", "fio", "dapl", "qemu", "rdma-unit-test"}
 
 // Read reads the cases of a suite.
 func Read(name string) (*Suite, error) {
