@@ -28,6 +28,17 @@ var rxe = Device{uapi.UVERBS_OBJECT_XRCD, uapi.UVERBS_OBJECT_WQ, uapi.UVERBS_OBJ
 	uapi.UVERBS_OBJECT_FLOW_ACTION, uapi.UVERBS_OBJECT_DM, uapi.UVERBS_OBJECT_COUNTERS, uapi.UVERBS_OBJECT_DMAH,
 	uapi.UVERBS_OBJECT_DMABUF}
 
+// siw is Soft-iWARP.
+var siw = append(Device{uapi.UVERBS_OBJECT_AH, uapi.UVERBS_OBJECT_MW}, rxe...)
+
+// tested returns the guest's device, and the number of its driver.
+func tested() (Device, uapi.RDMADriverID) {
+	if rig.IWARP() {
+		return siw, uapi.RDMA_DRIVER_SIW
+	}
+	return rxe, uapi.RDMA_DRIVER_RXE
+}
+
 // file is a device file with objects for requests to name.
 type file struct {
 	t       testing.TB
@@ -96,7 +107,8 @@ func open(t testing.TB) *file {
 		}
 	}
 	require.NotEmpty(t, name, "no device file of %s", os.Getenv(wire.EnvDevice))
-	f := &file{t: t, driver: uint32(uapi.RDMA_DRIVER_RXE), objects: map[uapi.UverbsDefaultObjects]uint64{}}
+	_, driver := tested()
+	f := &file{t: t, driver: uint32(driver), objects: map[uapi.UverbsDefaultObjects]uint64{}}
 	f.fd, err = unix.Open("/dev/infiniband/"+name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Close(f.fd) })
@@ -107,7 +119,8 @@ func open(t testing.TB) *file {
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(f.page) })
 
-	require.Zero(t, f.send(uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_GET_CONTEXT)))
+	require.Zero(t, f.send(uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_GET_CONTEXT),
+		attr{id: uapi.UVERBS_ATTR_UHW_OUT, length: 8, data: f.data()}))
 	require.Zero(t, f.send(uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_INVOKE_WRITE),
 		attr{id: uint16(uapi.UVERBS_ATTR_CORE_IN), length: 8},
 		attr{id: uint16(uapi.UVERBS_ATTR_CORE_OUT), length: 4, data: f.data()},
@@ -216,10 +229,11 @@ func TestAttributes(t *testing.T) {
 	methods := ioctls.Methods(rig.Kernel(t))
 	require.NotEmpty(t, methods)
 	f := open(t)
+	device, _ := tested()
 	sent, without := 0, 0
 	for _, m := range methods {
 		removed := f.send(m.Object, m.ID) == syscall.EPROTONOSUPPORT
-		if assert.Equal(t, rxe.Lacks(m), removed, m.Name); removed {
+		if assert.Equal(t, device.Lacks(m), removed, m.Name); removed {
 			continue
 		}
 		for _, a := range m.Attrs {
@@ -229,7 +243,7 @@ func TestAttributes(t *testing.T) {
 					without++
 					continue
 				}
-				want := rxe.Predict(m, g)
+				want := device.Predict(m, g)
 				if want == 0 {
 					want = reachedSentinel
 				}
@@ -316,7 +330,7 @@ func TestHeader(t *testing.T) {
 		"attributes": {func() { h.NumAttrs-- }, syscall.EINVAL},
 		"reserved1":  {func() { h.Reserved1 = 1 }, syscall.EPROTONOSUPPORT},
 		"reserved2":  {func() { h.Reserved2 = 1 }, syscall.EPROTONOSUPPORT},
-		"driver":     {func() { h.DriverID = uint32(uapi.RDMA_DRIVER_SIW) }, syscall.EINVAL},
+		"driver":     {func() { h.DriverID = uint32(uapi.RDMA_DRIVER_MLX5) }, syscall.EINVAL},
 		"method":     {func() { h.MethodID = 0x0fff }, syscall.EPROTONOSUPPORT},
 		"object":     {func() { h.ObjectID = 0x0fff }, syscall.EPROTONOSUPPORT},
 	} {
