@@ -20,7 +20,7 @@ func ReportSIW() (string, error) {
 		"equal without rdma-core. Generated from the CSV files here by " +
 		"`go test ./conformance/vm/results -update`.\nA failure is the completion's status, or the call that failed and " +
 		"its error. Other types of queue pair and extended queue pairs cannot be created. For opcodes after " +
-		"DRIVER1, libsiw reads beyond its table: they are not recorded.\n")
+		"DRIVER1, the answers of libsiw depend on its release: they are not recorded.\n")
 	if err := reportSIWSends(&b); err != nil {
 		return "", err
 	}
