@@ -131,8 +131,8 @@ func (c abiCommand) Run(o output) error {
 	}
 	fits, err := verbsabi.Run(ctx, verbsabi.Options{Format: format, Verbose: c.Verbose, Include: c.Include, CC: c.CC,
 		Target: runtime.GOARCH, Packages: c.Packages, Only: c.Only, Dirs: c.Libdirs, Required: c.Require,
-		DWARF: c.DWARF, BTF: c.BTF, DebugDir: c.DebugDir, Write: c.Write, Program: c.Program, Host: c.Host, Policy: c.Policy,
-		Baseline: c.Baseline, Record: c.Record}, o.w)
+		DWARF: c.DWARF, BTF: c.BTF, DebugDir: c.DebugDir, Write: c.Write, Program: c.Program, Host: c.Host,
+		Policy: c.Policy, Baseline: c.Baseline, Record: c.Record}, o.w)
 	if err == nil && !fits {
 		return exitStatus(exitDiffer)
 	}

@@ -115,7 +115,7 @@ func (i *Image) release() (string, error) {
 	return release, nil
 }
 
-// vermagic returns what a module records about the kernel that can load it.
+// vermagic returns the version string of the kernel that a module is for.
 func vermagic(module []byte) (string, error) {
 	magic, err := modinfo(module, "vermagic")
 	if err == nil && len(magic) != 1 {

@@ -72,8 +72,9 @@ func ioctlMethod(uapi string, m rules.IoctlMethod) *jen.Statement {
 	for _, a := range m.Attrs {
 		attrs = append(attrs, jen.Line().Add(ioctlAttr(uapi, a)))
 	}
-	return jen.Values(jen.Id("Object").Op(":").Qual(uapi, m.Object), jen.Id("ID").Op(":").Uint16().Call(jen.Qual(uapi, m.Name)),
-		jen.Id("Name").Op(":").Lit(m.Name), jen.Id("Attrs").Op(":").Index().Id("Attr").Values(append(attrs, jen.Line())...))
+	return jen.Values(jen.Id("Object").Op(":").Qual(uapi, m.Object),
+		jen.Id("ID").Op(":").Uint16().Call(jen.Qual(uapi, m.Name)), jen.Id("Name").Op(":").Lit(m.Name),
+		jen.Id("Attrs").Op(":").Index().Id("Attr").Values(append(attrs, jen.Line())...))
 }
 
 var (

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -210,9 +211,9 @@ func ParseIoctls(name string, text []byte) (*IoctlSchema, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	for _, row := range rows[min(1, len(rows)):] {
-		a := IoctlAttr{Object: row[0], Method: row[2], Kind: IoctlKind(index(ioctlKinds, row[5]))}
+		a := IoctlAttr{Object: row[0], Method: row[2], Kind: IoctlKind(slices.Index(ioctlKinds, row[5]))}
 		if a.Kind.IsObject() {
-			a.Access, a.Target = IoctlAccess(index(ioctlAccesses, row[6])), parseNumber(row[7])
+			a.Access, a.Target = IoctlAccess(slices.Index(ioctlAccesses, row[6])), parseNumber(row[7])
 		}
 		a.ObjectID, a.MethodID, a.ID = parseNumber(row[1]), parseNumber(row[3]), parseNumber(row[4])
 		a.Min, a.Max = parseNumber(row[8]), parseNumber(row[9])
@@ -239,14 +240,4 @@ func ParseIoctls(name string, text []byte) (*IoctlSchema, error) {
 func parseNumber(s string) uint16 {
 	n, _ := strconv.ParseUint(s, 10, 16)
 	return uint16(n)
-}
-
-// index returns the index of a word, or 255.
-func index(words []string, word string) int {
-	for i, w := range words {
-		if w == word {
-			return i
-		}
-	}
-	return 255
 }

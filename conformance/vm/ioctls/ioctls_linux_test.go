@@ -24,8 +24,8 @@ import (
 )
 
 // rxe is Soft-RoCE.
-var rxe = Device{uapi.UVERBS_OBJECT_XRCD, uapi.UVERBS_OBJECT_WQ, uapi.UVERBS_OBJECT_RWQ_IND_TBL, uapi.UVERBS_OBJECT_FLOW,
-	uapi.UVERBS_OBJECT_FLOW_ACTION, uapi.UVERBS_OBJECT_DM, uapi.UVERBS_OBJECT_COUNTERS, uapi.UVERBS_OBJECT_DMAH,
+var rxe = Device{uapi.UVERBS_OBJECT_XRCD, uapi.UVERBS_OBJECT_WQ, uapi.UVERBS_OBJECT_RWQ_IND_TBL,
+	uapi.UVERBS_OBJECT_FLOW, uapi.UVERBS_OBJECT_FLOW_ACTION, uapi.UVERBS_OBJECT_DM, uapi.UVERBS_OBJECT_COUNTERS, uapi.UVERBS_OBJECT_DMAH,
 	uapi.UVERBS_OBJECT_DMABUF}
 
 // siw is Soft-iWARP.
@@ -41,7 +41,6 @@ func tested() (Device, uapi.RDMADriverID) {
 
 // file is a device file with objects for requests to name.
 type file struct {
-	t       testing.TB
 	fd      int
 	driver  uint32
 	page    []byte // outside the heap: requests, and the data that attributes point to
@@ -108,7 +107,7 @@ func open(t testing.TB) *file {
 	}
 	require.NotEmpty(t, name, "no device file of %s", os.Getenv(wire.EnvDevice))
 	_, driver := tested()
-	f := &file{t: t, driver: uint32(driver), objects: map[uapi.UverbsDefaultObjects]uint64{}}
+	f := &file{driver: uint32(driver), objects: map[uapi.UverbsDefaultObjects]uint64{}}
 	f.fd, err = unix.Open("/dev/infiniband/"+name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Close(f.fd) })
@@ -224,7 +223,8 @@ func cases(a ioctls.Attr) map[string]Given {
 	return all
 }
 
-// TestAttributes checks that the kernel accepts and rejects every attribute of every method as generated/ioctls predicts.
+// TestAttributes checks that the kernel accepts and rejects every attribute of every method as generated/ioctls
+// predicts.
 func TestAttributes(t *testing.T) {
 	methods := ioctls.Methods(rig.Kernel(t))
 	require.NotEmpty(t, methods)
@@ -248,11 +248,13 @@ func TestAttributes(t *testing.T) {
 					want = reachedSentinel
 				}
 				sent++
-				assert.Equal(t, want, f.send(m.Object, m.ID, encoded, sentinel), "%s, %s (%v): %s", m.Name, a.Name, a.Kind, name)
+				assert.Equal(t, want, f.send(m.Object, m.ID, encoded, sentinel), "%s, %s (%v): %s",
+					m.Name, a.Name, a.Kind, name)
 			}
 		}
 	}
-	t.Logf("%d attributes sent; %d left out, because they name objects of types that the test does not create", sent, without)
+	t.Logf("%d attributes sent; %d left out, because they name objects of types that the test does not create",
+		sent, without)
 }
 
 // complete lists methods with complete requests that succeed, so that a request without one attribute shows whether it
@@ -276,7 +278,8 @@ func complete(f *file) map[string][]attr {
 		"UVERBS_METHOD_INFO_HANDLES": {in(uint16(uapi.UVERBS_ATTR_INFO_OBJECT_ID), 8, uint64(uapi.UVERBS_OBJECT_PD)),
 			out(uint16(uapi.UVERBS_ATTR_INFO_TOTAL_HANDLES), 4),
 			{id: uint16(uapi.UVERBS_ATTR_INFO_HANDLES_LIST), length: 64, data: f.data() + 4096}},
-		"UVERBS_METHOD_INVOKE_WRITE": {in(uint16(uapi.UVERBS_ATTR_CORE_IN), 8, 0), out(uint16(uapi.UVERBS_ATTR_CORE_OUT), 4),
+		"UVERBS_METHOD_INVOKE_WRITE": {in(uint16(uapi.UVERBS_ATTR_CORE_IN), 8, 0),
+			out(uint16(uapi.UVERBS_ATTR_CORE_OUT), 4),
 			in(uint16(uapi.UVERBS_ATTR_WRITE_CMD), 8, uint64(uapi.IB_USER_VERBS_CMD_ALLOC_PD))},
 		"UVERBS_METHOD_ASYNC_EVENT_ALLOC": {{id: uint16(uapi.UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE)}},
 		"UVERBS_METHOD_CQ_DESTROY": {handle(uint16(uapi.UVERBS_ATTR_DESTROY_CQ_HANDLE), uapi.UVERBS_OBJECT_CQ),
@@ -285,8 +288,8 @@ func complete(f *file) map[string][]attr {
 	}
 }
 
-// TestMandatory checks that complete requests succeed, also with an unknown attribute that is not mandatory, and that they
-// fail without a mandatory attribute and with one given twice.
+// TestMandatory checks that complete requests succeed, also with an unknown attribute that is not mandatory, and that
+// they fail without a mandatory attribute and with one given twice.
 func TestMandatory(t *testing.T) {
 	kernel := rig.Kernel(t)
 	f := open(t)

@@ -47,7 +47,8 @@ func (d Device) Lacks(m ioctls.Method) bool {
 	})
 }
 
-// Predict returns the errno with which the kernel rejects an attribute of a method, or 0. The kernel ignores unknown flags.
+// Predict returns the errno with which the kernel rejects an attribute of a method, or 0. The kernel ignores
+// unknown flags.
 func (d Device) Predict(m ioctls.Method, g Given) syscall.Errno {
 	for _, a := range m.Attrs {
 		if a.ID == g.ID {
@@ -101,8 +102,8 @@ func (d Device) predictAttr(a ioctls.Attr, g Given) syscall.Errno {
 	return 0
 }
 
-// Check returns an error for a request that a kernel with these methods rejects before the method runs, and for one to a
-// method that is not among them. Methods and attributes of drivers are not checked.
+// Check returns an error for a request that a kernel with these methods rejects before the method runs, and for one to
+// a method that is not among them. Methods and attributes of drivers are not checked.
 func Check(methods []ioctls.Method, header *uapi.IBUverbsIoctlHdr) error {
 	if header.ObjectID >= uapi.UVERBS_ID_DRIVER_NS || header.MethodID >= uapi.UVERBS_ID_DRIVER_NS {
 		return nil
@@ -120,7 +121,8 @@ func Check(methods []ioctls.Method, header *uapi.IBUverbsIoctlHdr) error {
 		switch {
 		case seen[g.ID]:
 			return fmt.Errorf("%s, attribute %d twice: %w", m.Name, g.ID, syscall.EINVAL)
-		case errno != 0 && (g.ID < uapi.UVERBS_ID_DRIVER_NS || g.ID == uapi.UVERBS_ATTR_UHW_IN || g.ID == uapi.UVERBS_ATTR_UHW_OUT):
+		case errno != 0 && (g.ID < uapi.UVERBS_ID_DRIVER_NS || g.ID == uapi.UVERBS_ATTR_UHW_IN ||
+			g.ID == uapi.UVERBS_ATTR_UHW_OUT):
 			return fmt.Errorf("%s, attribute %d of %d bytes: %w", m.Name, g.ID, g.Length, errno)
 		}
 		seen[g.ID] = true

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/headers"
 )
 
-// TestRecorded checks that headers/ioctls has the tables in the modules of the guests' kernels. If an update of a kernel
-// changes them, record it with gen ioctls.
+// TestRecorded checks that headers/ioctls has the tables in the modules of the guests' kernels. If an update of a
+// kernel changes them, record it with gen ioctls.
 func TestRecorded(t *testing.T) {
 	recorded, err := model.ReadIoctls(headers.Ioctls())
 	require.NoError(t, err)
