@@ -90,7 +90,8 @@ func TestPairFaults(t *testing.T) {
 		"pair.mtus":     func(p *network) { p.other = end("::ffff:192.0.2.2", 1024) },
 	} {
 		seen[id] = true
-		p := &network{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), pkeys: "0x7fff", most: 5000}
+		p := &network{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096),
+			pkeys: "0x7fff", most: 5000}
 		change(p)
 		r := &Report{}
 		require.NoError(t, ExaminePair(t.Context(), p.probes(), ping.Options{Peer: "there", Size: 64}, r))

@@ -49,7 +49,8 @@ type backend struct {
 }
 
 func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != signature(r.Method, r.Host, r.RequestURI, r.Header.Get("X-Amz-Content-Sha256")) {
+	want := signature(r.Method, r.Host, r.RequestURI, r.Header.Get("X-Amz-Content-Sha256"))
+	if r.Header.Get("Authorization") != want {
 		http.Error(w, "SignatureDoesNotMatch", http.StatusForbidden)
 		return
 	}
@@ -184,7 +185,8 @@ func (s *fixture) scrape() string {
 // that another proxy might rewrite.
 func TestTransfers(t *testing.T) {
 	s := newFixture(t, nil)
-	for _, uri := range []string{"/bucket/key", "/bucket/a%2Fb%20c//d/../e+f?x-id=PutObject", "/b/k?versionId=a;b&x-id=%41"} {
+	for _, uri := range []string{"/bucket/key", "/bucket/a%2Fb%20c//d/../e+f?x-id=PutObject",
+		"/b/k?versionId=a;b&x-id=%41"} {
 		for _, size := range []int{1, 100000} {
 			data := bytes.Repeat([]byte{byte(size), 1, 2, 3}, (size+3)/4)[:size]
 			_, err := s.do(http.MethodPut, uri, data)
@@ -196,7 +198,8 @@ func TestTransfers(t *testing.T) {
 	}
 	assert.Equal(t, s3rdma.Stats{Puts: 2, Gets: 2, Declined: 0}, s.moved.Stats())
 	metrics := s.scrape()
-	for _, line := range []string{`goverbs_s3_transfers_total{op="put"} 2`, `goverbs_s3_transfer_bytes_total{op="get"} 200000`,
+	for _, line := range []string{`goverbs_s3_transfers_total{op="put"} 2`,
+		`goverbs_s3_transfer_bytes_total{op="get"} 200000`,
 		`goverbs_s3_declined_total{reason="limit"} 0`, `goverbs_s3_sessions 0`, `goverbs_s3_staged_bytes 0`} {
 		assert.Contains(t, metrics, line+"\n")
 	}
