@@ -22,16 +22,16 @@ type batch struct {
 	linked int
 	// home is self, or the address of the last request that was given a datagram's address, which only some queues
 	// take. In a copy it is not the batch's own address either, so a post compares once to find both.
-	home   uintptr
-	size   uintptr // bytes of a work request
-	places int     // capacity + 1: the last one takes what is appended beyond the capacity
-	end    int     // number of the request whose Next is NULL; every other points on
-	sges   int     // room of each work request
+	guard     uintptr
+	size      uintptr // bytes of a work request
+	allocated int     // capacity + 1: the last one takes what is appended beyond the capacity
+	end       int     // number of the request whose Next is NULL; every other points on
+	sges      int     // room of each work request
 	// entries of the first work request; the next one's come behind
-	entries unsafe.Pointer
-	lacks   bool // there was no room for something: see err
-	closed  bool
-	err     error // of missing inline bytes; nil for a missing entry
+	entries    unsafe.Pointer
+	overflowed bool // there was no room for something: see err
+	closed     bool
+	err        error // of missing inline bytes; nil for a missing entry
 
 	self uintptr // the address of the batch, which a copy does not have: two batches would link one chain in two ways
 
@@ -63,13 +63,13 @@ func mapBatch[W any](b *batch, verb string, n, sges, inline int) (wrs []W, bytes
 	first := (*W)(unsafe.Add(base, requests))
 	b.first, b.bad = uintptr(unsafe.Pointer(first)), (*uintptr)(unsafe.Add(base, bad))
 	b.entries = unsafe.Add(base, entries)
-	b.places, b.sges, b.linked, b.end = n+1, sges, nowhere, nowhere
-	b.self, b.home = address(b), address(b)
+	b.allocated, b.sges, b.linked, b.end = n+1, sges, unlinked, unlinked
+	b.self, b.guard = address(b), address(b)
 	return unsafe.Slice(first, n+1), unsafe.Add(base, data), nil
 }
 
 // own returns an error if the batch is a copy, or a zero value.
-func (b *batch) own() error {
+func (b *batch) checkSelf() error {
 	switch b.self {
 	case address(b):
 		return nil
@@ -88,7 +88,7 @@ var (
 )
 
 // nowhere is linked and end of a batch whose next pointers were not set for a post.
-const nowhere = -1
+const unlinked = -1
 
 // wr is a work request as far as sends and receives are alike: a receive is how a send begins.
 func (b *batch) wr(i int) *ibv.RecvWR {
@@ -110,9 +110,9 @@ var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.WRID)-unsafe.Offsetof(ibv.RecvWR{
 
 // link lets each work request point to the next one, and to its entries.
 func (b *batch) link() {
-	for i := range b.places {
+	for i := range b.allocated {
 		w := b.wr(i)
-		if i+1 < b.places {
+		if i+1 < b.allocated {
 			w.Next = ibv.Ptr[ibv.RecvWR](b.at(i + 1))
 		}
 		w.SGList = ibv.Ptr[ibv.SGE](uintptr(b.entries) + uintptr(i*b.sges*sizeofSGE))
@@ -125,29 +125,29 @@ const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 func (b *batch) Len() int { return min(b.n, b.Cap()) }
 
 // Cap is the number of requests that there is room for.
-func (b *batch) Cap() int { return max(b.places-1, 0) }
+func (b *batch) Cap() int { return max(b.allocated-1, 0) }
 
 // Err returns an error if the batch is closed or a copy, or had no room for something since the last Reset.
 func (b *batch) Err() error {
 	if b.closed {
 		return errBatchClosed
 	}
-	if err := b.own(); err != nil {
+	if err := b.checkSelf(); err != nil {
 		return err
 	}
 	switch {
 	case b.n > b.Cap():
 		return &VerbError{Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", b.Cap(), b.n)}
-	case b.lacks && b.err == nil:
+	case b.overflowed && b.err == nil:
 		return invalid("", "", "no room for another entry: the batch was made for %d in each work request", b.sges)
 	}
 	return b.err
 }
 
 // postable reports whether a part of the batch can be posted: the batch lacks nothing, and the part is not empty.
-func (b *batch) postable(from, to int) bool {
-	return b.n < b.places && !b.lacks && from != to
+func (b *batch) complete(from, to int) bool {
+	return b.n < b.allocated && !b.overflowed && from != to
 }
 
 // endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
@@ -156,7 +156,7 @@ func (b *batch) endAt(from, to int) {
 		panic(fmt.Sprintf("rdma: requests %d to %d of a batch of %d", from, to, b.n))
 	}
 	if b.end != to {
-		if b.end != nowhere {
+		if b.end != unlinked {
 			b.wr(b.end - 1).Next = ibv.Ptr[ibv.RecvWR](b.at(b.end))
 		}
 		b.wr(to - 1).Next = 0

@@ -29,11 +29,11 @@ func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	}
 	wrs := [1]ibv.SendWR{{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}}
 	*wrs[0].BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), BindInfo: bind.BindInfo}
-	m, ok := q.takeChecked(wrs[:])
+	m, ok := q.reserveChecked(wrs[:])
 	if !ok {
 		e := q.explainSends(wrs[:], 0)
 		e.Verb = "ibv_bind_mw"
-		return recorded(e)
+		return traceRejected(e)
 	}
 	err := q.bind(mw, bind)
 	if err != nil {

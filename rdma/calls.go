@@ -64,7 +64,7 @@ type callSlot struct {
 // NewCalls creates a [Poller] of the queue for a number of calls at once. It calls other, which may be nil, with
 // completions that belong to no call, from one goroutine at a time. other must not wait for a call, nor call Close.
 func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
-	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*callSlot], atOnce), other: other,
+	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*callSlot], pollSize), other: other,
 		abandoned: map[uint64]*callSlot{}}
 	p, err := newPollerOf(cq, most, newCalls, c.lost)
 	if err != nil {

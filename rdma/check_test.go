@@ -223,9 +223,9 @@ func TestFirstRequestIsAlwaysChecked(t *testing.T) {
 // TestChecksAreShared: queues of equal configuration share one copy of the rules, which is freed with the last of them.
 func TestChecksAreShared(t *testing.T) {
 	count := func() int {
-		sameChecks.Lock()
-		defer sameChecks.Unlock()
-		return len(sameChecks.all)
+		sharedChecks.Lock()
+		defer sharedChecks.Unlock()
+		return len(sharedChecks.all)
 	}
 	before := count()
 	var all []*sendChecks
@@ -271,7 +271,7 @@ func TestPass(t *testing.T) {
 			}
 		}
 		var ids [64]uint64
-		signalled, ok := c.pass(b.WRs(), &ids[0])
+		signalled, ok := c.check(b.WRs(), &ids[0])
 		refused := slices.ContainsFunc(b.WRs(), func(w ibv.SendWR) bool { return c.reason(&w) != "" })
 		require.Equal(t, !refused, ok)
 		for i, w := range b.WRs() {

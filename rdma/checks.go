@@ -27,14 +27,14 @@ type sendChecks struct {
 
 // sendLimits are the properties of a send queue that its rules depend on.
 type sendLimits struct {
-	qpt          ibv.QPType
-	sges, inline uint32
-	longest      uint32 // message, in bytes
-	mostQPN      uint32 // in an address
-	noIPChecksum bool
-	noReads      bool   // max_rd_atomic is 0
-	unasked      uint16 // ibv.QPCreateSendOpsFlags of the operations that the queue pair was created without
-	iwarp        bool   // the kernel's connection manager moves the queue pair to RTS; C does not record it
+	qpt             ibv.QPType
+	sges, inline    uint32
+	longest         uint32 // message, in bytes
+	mostQPN         uint32 // in an address
+	noIPChecksum    bool
+	noReads         bool   // max_rd_atomic is 0
+	notRequestedOps uint16 // ibv.QPCreateSendOpsFlags of the operations that the queue pair was created without
+	iwarp           bool   // the kernel's connection manager moves the queue pair to RTS; C does not record it
 }
 
 func limitsOf(qpt ibv.QPType, o *QueueOptions) sendLimits {
@@ -47,12 +47,12 @@ func limitsOf(qpt ibv.QPType, o *QueueOptions) sendLimits {
 }
 
 // notAsked reports whether the queue pair was created without an operation.
-func (l *sendLimits) notAsked(op ibv.WROpcode) bool {
-	return l.unasked&uint16(ibv.WRBuilder(op).SendOps) != 0
+func (l *sendLimits) notRequested(op ibv.WROpcode) bool {
+	return l.notRequestedOps&uint16(ibv.WRBuilder(op).SendOps) != 0
 }
 
 // most is the longest message of an operation. IBV_WR_TSO sends many messages.
-func (l *sendLimits) most(op ibv.WROpcode) uint32 {
+func (l *sendLimits) maxMessage(op ibv.WROpcode) uint32 {
 	if op == ibv.WR_TSO {
 		return largestMessage
 	}
@@ -61,11 +61,11 @@ func (l *sendLimits) most(op ibv.WROpcode) uint32 {
 
 // sendRule is what holds for one opcode.
 type sendRule struct {
-	denied ibv.SendFlags
-	sges   uint16 // one more than the most entries; 0: the opcode itself is not valid
-	look   bool   // the operands or the address have rules, too
-	most   uint32 // bytes of a message
-	alone  uint32 // one more than the most bytes of one entry, if that is all there is to check; otherwise 0
+	denied      ibv.SendFlags
+	sges        uint16 // one more than the most entries; 0: the opcode itself is not valid
+	hasOperands bool   // the operands or the address have rules, too
+	maxBytes    uint32 // bytes of a message
+	maxSingle   uint32 // one more than the most bytes of one entry, if that is all there is to check; otherwise 0
 }
 
 const (
@@ -83,25 +83,25 @@ const unknownFlags = ^(ibv.SEND_FENCE | ibv.SEND_SIGNALED | ibv.SEND_SOLICITED |
 
 // sameChecks has the checks that are in use. Queues that know the same have them in common: one copy of the rules stays
 // in the cache, not one of each queue.
-var sameChecks = struct {
+var sharedChecks = struct {
 	sync.Mutex
 	all map[sendLimits]weak.Pointer[sendChecks]
 }{all: map[sendLimits]weak.Pointer[sendChecks]{}}
 
 func sendChecksOf(l sendLimits) *sendChecks {
-	sameChecks.Lock()
-	defer sameChecks.Unlock()
-	if c := sameChecks.all[l].Value(); c != nil {
+	sharedChecks.Lock()
+	defer sharedChecks.Unlock()
+	if c := sharedChecks.all[l].Value(); c != nil {
 		return c
 	}
 	c := newSendChecks(l)
 	is := weak.Make(c)
-	sameChecks.all[l] = is
+	sharedChecks.all[l] = is
 	goruntime.AddCleanup(c, func(l sendLimits) {
-		sameChecks.Lock()
-		defer sameChecks.Unlock()
-		if sameChecks.all[l] == is { // others may be in use by now
-			delete(sameChecks.all, l)
+		sharedChecks.Lock()
+		defer sharedChecks.Unlock()
+		if sharedChecks.all[l] == is { // others may be in use by now
+			delete(sharedChecks.all, l)
 		}
 	}, l)
 	return c
@@ -115,21 +115,21 @@ func newSendChecks(l sendLimits) *sendChecks {
 	// EFA's reliable datagrams are the only requests that queue pairs of a vendor's own type take in a list.
 	c.datagrams = qpt == ibv.QPT_UD || qpt == ibv.QPT_DRIVER
 	for op := range ibv.WROpcode(knownOpcodes) {
-		if !known(op) || refusal.Refused(ibv.PostSendValidity(qpt, op)) || l.noReads && reads(op) ||
-			l.notAsked(op) {
+		if !known(op) || refusal.Refused(ibv.PostSendValidity(qpt, op)) || l.noReads && needsReadResources(op) ||
+			l.notRequested(op) {
 			continue
 		}
-		rule := sendRule{denied: unknownFlags, sges: uint16(min(l.sges, 1<<16-2) + 1), most: l.most(op)}
-		rule.look = isAtomic(op) || op == ibv.WR_BIND_MW || c.datagrams && op != ibv.WR_DRIVER1
+		rule := sendRule{denied: unknownFlags, sges: uint16(min(l.sges, 1<<16-2) + 1), maxBytes: l.maxMessage(op)}
+		rule.hasOperands = isAtomic(op) || op == ibv.WR_BIND_MW || c.datagrams && op != ibv.WR_DRIVER1
 		for _, flag := range sendFlags {
 			if refusal.Refused(ibv.SendFlagValidity(qpt, op, flag)) || flag == ibv.SEND_IP_CSUM && l.noIPChecksum {
 				rule.denied |= flag
 			}
 		}
 		inline := rule
-		inline.most = min(rule.most, l.inline)
-		if rule.sges > 1 && !rule.look {
-			rule.alone, inline.alone = max(rule.most, rule.most+1), inline.most+1
+		inline.maxBytes = min(rule.maxBytes, l.inline)
+		if rule.sges > 1 && !rule.hasOperands {
+			rule.maxSingle, inline.maxSingle = max(rule.maxBytes, rule.maxBytes+1), inline.maxBytes+1
 		}
 		c.rules[op], c.rules[op+knownOpcodes] = rule, inline
 	}
@@ -137,7 +137,7 @@ func newSendChecks(l sendLimits) *sendChecks {
 }
 
 // reads reports whether an operation needs max_rd_atomic: its response carries data.
-func reads(op ibv.WROpcode) bool { return op == ibv.WR_RDMA_READ || isAtomic(op) }
+func needsReadResources(op ibv.WROpcode) bool { return op == ibv.WR_RDMA_READ || isAtomic(op) }
 
 func isAtomic(op ibv.WROpcode) bool {
 	return op == ibv.WR_ATOMIC_CMP_AND_SWP || op == ibv.WR_ATOMIC_FETCH_AND_ADD
@@ -167,7 +167,7 @@ func statesFor(queue ibv.WorkQueue) (states uint32) {
 func (c *sendChecks) inState(qp *ibv.QP) bool { return c.states>>(qp.State&31)&1 != 0 }
 
 // noRule is the rule of queues without checks.
-var noRule = sendRule{most: 1<<32 - 1}
+var noRule = sendRule{maxBytes: 1<<32 - 1}
 
 // takesAddresses reports whether requests have addresses, as far as the tables know.
 func takesAddresses(qpt ibv.QPType) bool {
@@ -183,7 +183,7 @@ const noReadsReason = "%v with max_rd_atomic 0: the queue pair was connected wit
 // pass checks at most 64 requests, copies their wr_ids to where id is, and returns a bit for each request that is
 // signalled; or false if a request breaks a rule. Rules about the opcode, the flags and the number of entries are
 // looked up once for neighbours that have these in common. Without checks every request passes.
-func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bool) {
+func (c *sendChecks) check(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bool) {
 	ids := unsafe.Slice(id, len(wrs))
 	var rule *sendRule // of requests with this shape and these flags
 	var shape uint64
@@ -196,7 +196,7 @@ func (c *sendChecks) pass(wrs []ibv.SendWR, id *uint64) (signalled uint64, ok bo
 			}
 			shape, flags = *shapeOf(w), w.SendFlags
 		}
-		if c != nil && total(w) > uint64(rule.most) || rule.look && c.look(w) != "" {
+		if c != nil && messageBytes(w) > uint64(rule.maxBytes) || rule.hasOperands && c.operandsReason(w) != "" {
 			return 0, false
 		}
 		ids[i] = w.WRID
@@ -223,7 +223,7 @@ const signalledBit = 1
 var _ = [1]byte{}[ibv.SEND_SIGNALED-1<<signalledBit]
 
 // look returns the error in the operands or the address of a request, or "".
-func (c *sendChecks) look(w *ibv.SendWR) string {
+func (c *sendChecks) operandsReason(w *ibv.SendWR) string {
 	if reason := operandReason(w); reason != "" {
 		return reason
 	}
@@ -241,7 +241,7 @@ func (c *sendChecks) look(w *ibv.SendWR) string {
 func operandReason(w *ibv.SendWR) string {
 	switch w.Opcode {
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
-		return atomicReason(total(w), w.WR.Atomic().RemoteAddr)
+		return atomicReason(messageBytes(w), w.WR.Atomic().RemoteAddr)
 	case ibv.WR_BIND_MW:
 		if bind := w.BindMW(); bind.MW == 0 || bind.BindInfo.MR == 0 && bind.BindInfo.Length != 0 {
 			return bindReason
@@ -258,7 +258,7 @@ func (c *sendChecks) qpnReason(number uint32) string {
 }
 
 // total is the bytes of a message.
-func total(w *ibv.SendWR) (bytes uint64) {
+func messageBytes(w *ibv.SendWR) (bytes uint64) {
 	s := unsafe.Pointer(w.SGList.Deref())
 	for n := w.NumSGE; n > 0; s = unsafe.Add(s, sizeofSGE) {
 		bytes += uint64((*ibv.SGE)(s).Length) // before any arithmetic: a bad address panics here
@@ -270,7 +270,7 @@ func total(w *ibv.SendWR) (bytes uint64) {
 }
 
 // refuse returns the first work request of a list that breaks a rule, with the rule and what would be valid, or "".
-func (c *sendChecks) refuse(qp *ibv.QP, wrs []ibv.SendWR) (index int, reason string) {
+func (c *sendChecks) firstError(qp *ibv.QP, wrs []ibv.SendWR) (index int, reason string) {
 	if !c.inState(qp) {
 		return 0, stateReason(qp.State, ibv.WorkQueueSend)
 	}
@@ -289,9 +289,9 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	switch {
 	case op >= knownOpcodes || !known(op):
 		return fmt.Sprintf("%v is no operation that is known (valid on %s: %s)", op, on, c.opcodes(0))
-	case valid && c.noReads && reads(op):
+	case valid && c.noReads && needsReadResources(op):
 		return fmt.Sprintf(noReadsReason, op)
-	case valid && c.notAsked(op):
+	case valid && c.notRequested(op):
 		return fmt.Sprintf("%v was not asked for when the queue pair was made, and its library may have no room for "+
 			"it: add %v to SendOpsFlags (asked for: %s)", op, ibv.WRBuilder(op).SendOps, c.opcodes(0))
 	case rule.sges == 0:
@@ -306,7 +306,7 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	case uint32(w.NumSGE) >= uint32(rule.sges):
 		return c.entriesReason(w)
 	}
-	return cmp.Or(c.sizeReason(w, w.SendFlags&ibv.SEND_INLINE != 0), c.look(w))
+	return cmp.Or(c.sizeReason(w, w.SendFlags&ibv.SEND_INLINE != 0), c.operandsReason(w))
 }
 
 func (c *sendChecks) entriesReason(w *ibv.SendWR) string {
@@ -315,7 +315,7 @@ func (c *sendChecks) entriesReason(w *ibv.SendWR) string {
 
 // sizeReason returns why a message is too long, or "".
 func (c *sendChecks) sizeReason(w *ibv.SendWR, inline bool) string {
-	bytes, most := total(w), c.most(w.Opcode)
+	bytes, most := messageBytes(w), c.maxMessage(w.Opcode)
 	switch {
 	case inline && bytes > uint64(min(c.inline, most)):
 		return fmt.Sprintf("%d inline bytes, and the queue pair takes %d at most", bytes, min(c.inline, most))
@@ -340,7 +340,7 @@ func atomicReason(bytes, remote uint64) string {
 // have, or "".
 func (c *sendChecks) programReason(w *ibv.SendWR, s *wrInfo) string {
 	switch op, unknown := w.Opcode, w.SendFlags&unknownFlags; {
-	case c.noReads && reads(op):
+	case c.noReads && needsReadResources(op):
 		return fmt.Sprintf(noReadsReason, op)
 	case unknown != 0:
 		return fmt.Sprintf("%#x is no send flag that is known", uint32(unknown))

@@ -44,10 +44,10 @@ type CompletionQueue struct {
 	armed  atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
 
 	// mu guards these, of an owned queue.
-	given    func(id uint64) // of a Poller; or nil
+	onSilent func(id uint64) // of a Poller; or nil
 	refusal  error           // why nothing can be polled any more
 	programs error           // why programs alone can poll, or nil
-	aside    []ibv.WC        // what was polled while queue pairs were drained, for the next poll
+	pending  []ibv.WC        // what was polled while queue pairs were drained, for the next poll
 	// that completes here by itself, under the number of whichever queue pair took its receive; or nil
 	srq     *RecvQueue
 	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
@@ -68,7 +68,7 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	}
 	q.direct = q.callsC(q.path)
 	_, q.arm, q.notify = newRoute(ops.ReqNotifyCQ, provider.ReqNotify, "ibv_req_notify_cq", &o)
-	q.usual()
+	q.updatePlain()
 	return q, nil
 }
 
@@ -94,10 +94,10 @@ func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) 
 }
 
 // usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
-func (q *CompletionQueue) usual() {
+func (q *CompletionQueue) updatePlain() {
 	// Other paths may panic, and mu has to be released.
 	_, own := q.path.(datapath.Queue)
-	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.direct)
+	q.plain = q.refusal == nil && q.programs == nil && len(q.pending) == 0 && len(q.markers) == 0 && (own || q.direct)
 }
 
 // Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
@@ -115,17 +115,17 @@ func (q *CompletionQueue) trackAll(qpNum uint32, t trackedQueues) {
 	defer q.mu.Unlock()
 	q.tracked.set(qpNum, t)
 	q.tracks.Store(true)
-	t.observe(q.given)
+	t.observe(q.onSilent)
 }
 
 // observe sets the function that is called for requests that complete without a completion of their own. The caller
 // holds CompletionQueue.mu.
 func (t *trackedQueues) observe(given func(id uint64)) {
 	if t.Send != nil {
-		t.Send.given = given
+		t.Send.onSilent = given
 	}
 	if t.Recv != nil && !t.Recv.anyOrder {
-		t.Recv.given = given
+		t.Recv.onSilent = given
 	}
 }
 
@@ -133,7 +133,7 @@ func (t *trackedQueues) observe(given func(id uint64)) {
 func (q *CompletionQueue) observeAll(given func(id uint64)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.given = given
+	q.onSilent = given
 	for t := range q.tracked.all() {
 		t.observe(given)
 	}
@@ -156,7 +156,7 @@ func (q *CompletionQueue) silent() (qpNum uint32, n int) {
 
 // Untrack ends what Track began.
 func (q *CompletionQueue) Untrack(qpNum uint32) {
-	q.quiet(func() {
+	q.whileNotPolling(func() {
 		q.tracked.remove(qpNum)
 		q.tracks.Store(q.owned || q.tracked.count > 0)
 	})
@@ -172,7 +172,7 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if tracks {
 		q.mu.Lock()
 		if !q.plain {
-			return q.pollHeld(dst[:len(dst):len(dst)], 1)
+			return q.pollLocked(dst[:len(dst):len(dst)], 1)
 		}
 	}
 	if q.direct {
@@ -194,22 +194,22 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 
 // pollHeld polls up to so many times until there is something, and gives back slots. The caller holds
 // CompletionQueue.mu; pollHeld releases it.
-func (q *CompletionQueue) pollHeld(dst []ibv.WC, times int) (n int, err error) {
+func (q *CompletionQueue) pollLocked(dst []ibv.WC, times int) (n int, err error) {
 	defer q.mu.Unlock()
 	if q.refusal != nil || q.programs != nil || len(dst) == 0 {
 		return 0, cmp.Or(q.refusal, q.programs)
 	}
-	if len(q.aside) > 0 {
-		n = copy(dst, q.aside)
-		q.aside = q.aside[n:]
-		q.usual()
+	if len(q.pending) > 0 {
+		n = copy(dst, q.pending)
+		q.pending = q.pending[n:]
+		q.updatePlain()
 		return n, nil
 	}
-	return q.take(dst, times)
+	return q.pollPath(dst, times)
 }
 
 // take polls, gives back slots, and removes the completions of drains. The caller holds CompletionQueue.mu.
-func (q *CompletionQueue) take(dst []ibv.WC, times int) (n int, err error) {
+func (q *CompletionQueue) pollPath(dst []ibv.WC, times int) (n int, err error) {
 	r := q.path.Poll(q.c, dst)
 	for ; r == 0 && times > 1; times-- {
 		r = q.path.Poll(q.c, dst)
@@ -229,13 +229,13 @@ func (q *CompletionQueue) take(dst []ibv.WC, times int) (n int, err error) {
 func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 	for i := 0; i < len(wcs); {
 		first, num := i, wcs[i].QPNum
-		p := q.tracked.place(q.tracked.home(num))
-		if p.num == uint64(num)|taken && p.Send == nil && p.Recv == nil && p.Alone { // nothing is counted
+		p := q.tracked.place(q.tracked.hash(num))
+		if p.num == uint64(num)|used && p.Send == nil && p.Recv == nil && p.NoSRQ { // nothing is counted
 			i++
 			continue
 		}
-		if p.num != uint64(num)|taken || p.Send == nil {
-			q.retireOf(q.tracked.find(num), &wcs[i])
+		if p.num != uint64(num)|used || p.Send == nil {
+			q.retireFrom(q.tracked.find(num), &wcs[i])
 			i++
 			continue
 		}
@@ -245,7 +245,7 @@ func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 		next := retired
 		for ; i < len(wcs); i++ {
 			wc := &wcs[i]
-			if wc.QPNum != s.num || wc.Status != ibv.WC_SUCCESS || !ofSend(wc.Opcode) {
+			if wc.QPNum != s.num || wc.Status != ibv.WC_SUCCESS || !isSendCompletion(wc.Opcode) {
 				break
 			}
 			if next == posted { // it stands for no request of the queue
@@ -255,7 +255,7 @@ func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 			if mixed {
 				word, bit := s.signals(next)
 				at += uint32(bits.TrailingZeros64(word.Load() >> bit)) // 64 where there is none
-				if at != next && (at == next+64 || s.given != nil || int32(posted-at) <= 0) {
+				if at != next && (at == next+64 || s.onSilent != nil || int32(posted-at) <= 0) {
 					break
 				}
 			}
@@ -268,7 +268,7 @@ func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 			lock.StoreRelease32(&s.retired, next)
 		}
 		if i == first {
-			q.retireOf(&p.trackedQueues, &wcs[i])
+			q.retireFrom(&p.trackedQueues, &wcs[i])
 			i++
 		}
 	}
@@ -276,11 +276,11 @@ func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 
 // retireOf gives a completion to a queue that completes under its number; t may be nil. The caller holds
 // CompletionQueue.mu.
-func (q *CompletionQueue) retireOf(t *trackedQueues, wc *ibv.WC) {
+func (q *CompletionQueue) retireFrom(t *trackedQueues, wc *ibv.WC) {
 	of := trackedQueues{Recv: q.srq}
 	if t != nil {
 		of.Send = t.Send
-		if t.Recv != nil || t.Alone {
+		if t.Recv != nil || t.NoSRQ {
 			of.Recv = t.Recv
 		}
 	}
@@ -312,7 +312,7 @@ func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 
 // forgetSRQ ends what countSRQ began.
 func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
-	q.quiet(func() {
+	q.whileNotPolling(func() {
 		if q.srq == srq {
 			q.srq = nil
 		}
@@ -320,10 +320,10 @@ func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
 }
 
 // quiet calls f while nothing is polled, and then decides whether polls are plain.
-func (q *CompletionQueue) quiet(f func()) {
+func (q *CompletionQueue) whileNotPolling(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.usual()
+	defer q.updatePlain()
 	f()
 }
 
@@ -333,7 +333,7 @@ func (q *CompletionQueue) marked(id uint64) bool {
 	done := q.markers[id]
 	if done != nil {
 		delete(q.markers, id)
-		q.usual()
+		q.updatePlain()
 		close(done)
 	}
 	return done != nil
@@ -351,31 +351,31 @@ func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
 	}
 	c := make(chan struct{})
 	q.markers[id] = c
-	q.usual()
+	q.updatePlain()
 	return id, c
 }
 
 // unmark forgets a work request that was marked.
-func (q *CompletionQueue) unmark(id uint64) { q.quiet(func() { delete(q.markers, id) }) }
+func (q *CompletionQueue) unmark(id uint64) { q.whileNotPolling(func() { delete(q.markers, id) }) }
 
 // onlyPrograms makes every poll fail but those by a [PollProgram], or none with nil.
-func (q *CompletionQueue) onlyPrograms(why error) { q.quiet(func() { q.programs = why }) }
+func (q *CompletionQueue) requirePrograms(why error) { q.whileNotPolling(func() { q.programs = why }) }
 
 // collect polls all completions and keeps them for the next poll. Completions that arrive while it polls may stay in
 // the queue: other goroutines may post without end.
-func (q *CompletionQueue) collect() error {
+func (q *CompletionQueue) pollAside() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.usual()
+	defer q.updatePlain()
 	if q.programs != nil {
 		return q.programs
 	}
 	some := 1 // the queue is mostly empty
 	for most := int(atomic.LoadInt32(&q.c.CQE)); ; some = 32 {
-		at := len(q.aside)
-		q.aside = append(q.aside, make([]ibv.WC, some)...)
-		n, err := q.take(q.aside[at:], 1)
-		q.aside = q.aside[:at+n]
+		at := len(q.pending)
+		q.pending = append(q.pending, make([]ibv.WC, some)...)
+		n, err := q.pollPath(q.pending[at:], 1)
+		q.pending = q.pending[:at+n]
 		if most -= n; err != nil || n == 0 || most < 0 {
 			return err
 		}
@@ -393,7 +393,7 @@ func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
 	r := q.arm.Arm(q.c, solicitedOnly)
 	if r != 0 {
 		var reason string
-		if q.quiet(func() { reason = misused(q.arm, false) }); reason != "" {
+		if q.whileNotPolling(func() { reason = misused(q.arm, false) }); reason != "" {
 			return &VerbError{Verb: verb, Errno: syscall.EBUSY, Reason: reason}
 		}
 	}
@@ -426,13 +426,13 @@ var errPoll = error(&VerbError{Verb: "ibv_poll_cq", Errno: syscall.EIO,
 	Reason: "the completion queue is broken, or the call failed without a reason"})
 
 // refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.
-func (q *CompletionQueue) refuse(err error) { q.quiet(func() { q.refusal = err }) }
+func (q *CompletionQueue) refuse(err error) { q.whileNotPolling(func() { q.refusal = err }) }
 
 // trackedQueues is the queues that complete in a completion queue under the number of a queue pair; either may be nil.
 type trackedQueues struct {
 	Send  *SendQueue
 	Recv  *RecvQueue
-	Alone bool // none of the completions are of a shared receive queue that is not named here
+	NoSRQ bool // none of the completions are of a shared receive queue that is not named here
 }
 
 // trackedTable finds what completes under the number of a queue pair. It is a table with open addressing: a completion
@@ -451,11 +451,11 @@ type trackedPlace struct {
 }
 
 const (
-	taken        = 1 << 32 // a bit that no number has
-	fewestPlaces = 4       // at first; no hash may be shifted away, so there are two at least
+	used      = 1 << 32 // a bit that no number has
+	minPlaces = 4       // at first; no hash may be shifted away, so there are two at least
 )
 
-func (t *trackedTable) init() { t.resize(fewestPlaces) }
+func (t *trackedTable) init() { t.resize(minPlaces) }
 
 func (t *trackedTable) place(at uint32) *trackedPlace {
 	return (*trackedPlace)(unsafe.Add(t.first, uintptr(at)*unsafe.Sizeof(trackedPlace{})))
@@ -463,13 +463,13 @@ func (t *trackedTable) place(at uint32) *trackedPlace {
 
 // home is the place of a number, unless it was taken before: the number times 2³² divided by the golden ratio spreads
 // numbers whatever their distance is.
-func (t *trackedTable) home(num uint32) uint32 { return num * 0x9e3779b1 >> (t.shift & 31) }
+func (t *trackedTable) hash(num uint32) uint32 { return num * 0x9e3779b1 >> (t.shift & 31) }
 
 // find is what completes under a number, or nil.
 func (t *trackedTable) find(num uint32) *trackedQueues {
-	for at := t.home(num); ; at = (at + 1) & t.mask {
+	for at := t.hash(num); ; at = (at + 1) & t.mask {
 		switch p := t.place(at); p.num {
-		case uint64(num) | taken:
+		case uint64(num) | used:
 			return &p.trackedQueues
 		case 0:
 			return nil
@@ -487,12 +487,12 @@ func (t *trackedTable) set(num uint32, is trackedQueues) {
 		t.resize(2 * size)
 	}
 	t.count++
-	t.put(trackedPlace{is, uint64(num) | taken})
+	t.put(trackedPlace{is, uint64(num) | used})
 }
 
 // put takes a place for a number that has none. One is free.
 func (t *trackedTable) put(is trackedPlace) {
-	at := t.home(uint32(is.num))
+	at := t.hash(uint32(is.num))
 	for t.place(at).num != 0 {
 		at = (at + 1) & t.mask
 	}
@@ -505,26 +505,26 @@ func (t *trackedTable) remove(num uint32) {
 		return
 	}
 	t.count--
-	hole := t.home(num)
-	for t.place(hole).num != uint64(num)|taken {
+	hole := t.hash(num)
+	for t.place(hole).num != uint64(num)|used {
 		hole = (hole + 1) & t.mask
 	}
 	for at := (hole + 1) & t.mask; t.place(at).num != 0; at = (at + 1) & t.mask {
 		// another number moves to the hole if a search for it passes there
-		if p := t.place(at); (at-t.home(uint32(p.num)))&t.mask >= (at-hole)&t.mask {
+		if p := t.place(at); (at-t.hash(uint32(p.num)))&t.mask >= (at-hole)&t.mask {
 			*t.place(hole) = *p
 			hole = at
 		}
 	}
 	*t.place(hole) = trackedPlace{}
-	if size := int(t.mask) + 1; size > fewestPlaces && 8*t.count < size {
+	if size := int(t.mask) + 1; size > minPlaces && 8*t.count < size {
 		t.resize(size / 4)
 	}
 }
 
 // resize changes the number of places.
 func (t *trackedTable) resize(size int) {
-	size = max(size, fewestPlaces)
+	size = max(size, minPlaces)
 	old := *t
 	t.first = unsafe.Pointer(unsafe.SliceData(make([]trackedPlace, size)))
 	t.mask, t.shift = uint32(size-1), uint32(32-bits.Len(uint(size-1)))

@@ -201,10 +201,10 @@ func TestCollectEndsUnderLoad(t *testing.T) {
 	d.context.Ops.PollCQ = ibv.FuncPtr(flood)
 	q, err := NewCompletionQueue(&d.cq, QueueOptions{})
 	require.NoError(t, err)
-	require.NoError(t, q.collect())
-	assert.Greater(t, len(q.aside), 100, "the queue's full depth")
-	assert.Less(t, len(q.aside), 200)
-	for i, wc := range q.aside {
+	require.NoError(t, q.pollAside())
+	assert.Greater(t, len(q.pending), 100, "the queue's full depth")
+	assert.Less(t, len(q.pending), 200)
+	for i, wc := range q.pending {
 		assert.EqualValues(t, i, wc.WRID)
 	}
 }
@@ -231,6 +231,6 @@ func (q *CompletionQueue) replacePath(p Path) (before Path) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, q.path = q.path, p
-	q.usual()
+	q.updatePlain()
 	return before
 }

@@ -17,8 +17,8 @@ import (
 const DefaultBusyPoll = 50 * time.Microsecond
 
 const (
-	looks  = 32 // polls in one go
-	probes = 8  // one wait in this many polls first even if the last attempt found nothing
+	pollsPerYield = 32 // polls in one go
+	probeInterval = 8  // one wait in this many polls first even if the last attempt found nothing
 )
 
 // busyPoll is the state of polling before a wait sleeps.
@@ -33,15 +33,15 @@ type busyPoll struct {
 func (q *CQ) SetBusyPoll(d time.Duration) { q.busy.most.Store(int64(d)) }
 
 // linger polls for up to the busy-poll time before a wait sleeps.
-func (q *CQ) linger(to into) (n int, err error) {
+func (q *CQ) spin(to into) (n int, err error) {
 	b := &q.busy
 	most := time.Duration(b.most.Load())
 	pays := b.pays.Load()
-	if most <= 0 || !pays && b.waited.Add(1)%probes != 0 {
+	if most <= 0 || !pays && b.waited.Add(1)%probeInterval != 0 {
 		return 0, nil
 	}
 	for began := time.Now(); time.Since(began) < most; yield.Here() {
-		if n, err = q.takeOften(to); n > 0 || err != nil {
+		if n, err = q.pollRepeatedly(to); n > 0 || err != nil {
 			if !pays {
 				b.pays.Store(true)
 			}
@@ -55,12 +55,12 @@ func (q *CQ) linger(to into) (n int, err error) {
 }
 
 // takeOften polls up to looks times.
-func (q *CQ) takeOften(to into) (n int, err error) {
+func (q *CQ) pollRepeatedly(to into) (n int, err error) {
 	if to.program == nil {
 		q.queue.mu.Lock()
-		return q.queue.pollHeld(to.wcs, looks)
+		return q.queue.pollLocked(to.wcs, pollsPerYield)
 	}
-	for range looks {
+	for range pollsPerYield {
 		if n, err = q.take(to); n > 0 || err != nil {
 			break
 		}
@@ -81,8 +81,8 @@ func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
 
 func (q *CQ) waitBusyUntil(ctx context.Context, to into, over func() bool) (n int, err error) {
 	for !over() {
-		for range looks {
-			if n, err = q.takeOften(to); n > 0 || err != nil {
+		for range pollsPerYield {
+			if n, err = q.pollRepeatedly(to); n > 0 || err != nil {
 				return n, err
 			}
 		}

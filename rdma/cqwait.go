@@ -166,7 +166,7 @@ func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func()
 			"the queue was created without a completion channel, so Wait cannot sleep: use WaitBusy, which polls")
 	}
 	if !solicited {
-		if n, err = q.linger(to); n > 0 || err != nil {
+		if n, err = q.spin(to); n > 0 || err != nil {
 			return n, err
 		}
 	}

@@ -118,7 +118,7 @@ func (q *QP) flush(p drainContext) error {
 		}
 	}
 	if sends {
-		q.send.forget(q.sendCQ) // requests that succeeded without a signal have no completion
+		q.send.resetIdle(q.sendCQ) // requests that succeeded without a signal have no completion
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (q *QP) flushERDMA(p drainContext) error {
 		return err
 	}
 	if marked {
-		q.send.forget(q.sendCQ)
+		q.send.resetIdle(q.sendCQ)
 	}
 	return q.flushCounted(p)
 }
@@ -203,10 +203,10 @@ func (q *QP) flushed() error {
 		return err
 	}
 	if q.send != nil {
-		q.send.forget(q.sendCQ)
+		q.send.resetIdle(q.sendCQ)
 	}
 	if q.recv != nil {
-		q.recv.forget(q.recvCQ)
+		q.recv.resetIdle(q.recvCQ)
 	}
 	return nil
 }

@@ -149,7 +149,7 @@ func (q *QP) collect() error {
 		if cq == nil {
 			continue
 		}
-		if err := cq.queue.collect(); err != nil {
+		if err := cq.queue.pollAside(); err != nil {
 			return wrap("ibv_poll_cq", cq.name, err)
 		}
 	}

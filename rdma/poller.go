@@ -25,19 +25,19 @@ type Poller[T any] struct {
 	object
 	cq *CQ
 
-	mu    sync.Mutex
-	slab  []ticket[T]
-	free  uint32            // index of the first free ticket, or none
-	out   int               // number of tickets in use
-	busy  int               // polls and waits under way
-	over  bool              // it is closed
-	spare []*[atOnce]ibv.WC // C writes here; slices of goroutines that do not poll now
+	mu       sync.Mutex
+	slab     []ticket[T]
+	free     uint32              // index of the first free ticket, or none
+	inUse    int                 // number of tickets in use
+	busy     int                 // polls and waits under way
+	isClosed bool                // it is closed
+	spare    []*[pollSize]ibv.WC // C writes here; slices of goroutines that do not poll now
 }
 
 const (
-	atOnce   = 32         // completions that a Poller takes out of its queue at once
+	pollSize = 32         // completions that a Poller takes out of its queue at once
 	newCalls = "NewCalls" // the verb of a Poller for Calls
-	none     = ^uint32(0) // the index of no ticket
+	noTicket = ^uint32(0) // the index of no ticket
 )
 
 // ticket is an entry of the slab. Its wr_id is the index and a generation, so that the wr_id of a returned ticket is
@@ -89,7 +89,7 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 	for i := range p.slab {
 		p.slab[i] = ticket[T]{generation: 1, next: uint32(i) + 1}
 	}
-	p.slab[tickets-1].next = none
+	p.slab[tickets-1].next = noTicket
 	name := "a poller of "
 	if verb == newCalls {
 		name = "calls of "
@@ -117,7 +117,7 @@ func (p *Poller[T]) CQ() *CQ { return p.cq }
 func (p *Poller[T]) Out() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.out
+	return p.inUse
 }
 
 // Ticket returns a wr_id for one request. The ticket is released when the request's completion is polled; for an
@@ -128,18 +128,18 @@ func (p *Poller[T]) Out() int {
 func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.isClosed {
 		return 0, p.closed("Ticket")
 	}
 	i := p.free
-	if i == none {
+	if i == noTicket {
 		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("all %d tickets are in use", len(p.slab))}
 	}
 	t := &p.slab[i]
 	p.free = t.next
 	t.value, t.taken = value, true
-	p.out++
+	p.inUse++
 	return uint64(t.generation)<<32 | uint64(i), nil
 }
 
@@ -165,7 +165,7 @@ func (p *Poller[T]) take(id uint64) (value T, ok bool) {
 	t.value, t.taken, t.next = zero, false, p.free
 	t.generation++
 	p.free = i
-	p.out--
+	p.inUse--
 	return value, true
 }
 
@@ -224,10 +224,10 @@ func (p *Poller[T]) poll(dst []Completed[T], poll func([]ibv.WC) (int, error)) (
 }
 
 // borrow begins a poll and returns memory that C writes to, or nil if the poller is closed.
-func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
+func (p *Poller[T]) borrow() *[pollSize]ibv.WC {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.isClosed {
 		return nil
 	}
 	p.busy++
@@ -236,7 +236,7 @@ func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
 		p.spare = p.spare[:n-1]
 		return to
 	}
-	return new([atOnce]ibv.WC)
+	return new([pollSize]ibv.WC)
 }
 
 func (p *Poller[T]) closed(verb string) error {
@@ -252,7 +252,7 @@ func (p *Poller[T]) leave() error {
 		return &VerbError{Verb: "Close", Errno: syscall.EBUSY,
 			Reason: "somebody polls or waits: end that first, by its context for example", Err: ErrInUse}
 	}
-	p.over = true
+	p.isClosed = true
 	return nil
 }
 

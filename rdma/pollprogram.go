@@ -112,7 +112,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 		return nil, err
 	}
 	_, runs := trace.Under(path).(datapath.Runner)
-	if err := unlisted(flags); !runs && err != nil {
+	if err := listFieldsError(flags); !runs && err != nil {
 		return nil, err
 	}
 	var c Completion
@@ -216,14 +216,14 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 // returns the completions that it read before the error.
 func (p *PollProgram) Poll() ([]Completion, error) {
 	found, err := p.pollBy(p.path)
-	return p.asked(found), err
+	return p.withoutQPNum(found), err
 }
 
 // polled returns the completions of the last poll.
 func (p *PollProgram) polled() []Completion { return p.all[:p.state.n] }
 
 // asked clears the number of the queue pair, which ibv_poll_cq always gives, if the program does not read it.
-func (p *PollProgram) asked(found []Completion) []Completion {
+func (p *PollProgram) withoutQPNum(found []Completion) []Completion {
 	if p.flags&ibv.WC_EX_WITH_QP_NUM == 0 {
 		for i := range found {
 			found[i].QPNum = 0
@@ -263,21 +263,21 @@ func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
 }
 
 // listed are the values that ibv_poll_cq returns as well.
-const listed = ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_SRC_QP |
+const listFields = ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_SRC_QP |
 	ibv.WC_EX_WITH_SLID | ibv.WC_EX_WITH_SL | ibv.WC_EX_WITH_DLID_PATH_BITS
 
 // unlisted returns why a path without functions for programs cannot return values, or nil.
-func unlisted(flags ibv.CreateCQWCFlags) error {
-	if flags&^listed == 0 {
+func listFieldsError(flags ibv.CreateCQWCFlags) error {
+	if flags&^listFields == 0 {
 		return nil
 	}
 	return &runtime.NotSupportedError{Function: "ibv_start_poll",
-		Missing: fmt.Sprintf("the queue's Path gives what ibv_poll_cq gives, and not %v", flags&^listed)}
+		Missing: fmt.Sprintf("the queue's Path gives what ibv_poll_cq gives, and not %v", flags&^listFields)}
 }
 
 // pollList polls by a path without functions for programs.
 func (p *PollProgram) pollList(path Path) ([]Completion, error) {
-	if err := unlisted(p.flags); err != nil {
+	if err := listFieldsError(p.flags); err != nil {
 		return nil, err
 	}
 	if p.wcs == nil {
@@ -317,11 +317,11 @@ func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, er
 		return nil, errProgramClosed
 	case p.cq != address(ex):
 		return nil, errOtherQueue
-	case len(q.aside) > 0:
-		defer q.usual()
-		found := p.set(q.aside)
-		q.aside = q.aside[len(found):]
-		return p.asked(found), nil
+	case len(q.pending) > 0:
+		defer q.updatePlain()
+		found := p.set(q.pending)
+		q.pending = q.pending[len(found):]
+		return p.withoutQPNum(found), nil
 	}
 	path := p.path
 	if _, ok := q.path.(datapath.Runner); !ok {
@@ -334,9 +334,9 @@ func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, er
 	}
 	for i := range found {
 		wc := found[i].wc()
-		q.retireOf(q.tracked.find(wc.QPNum), &wc)
+		q.retireFrom(q.tracked.find(wc.QPNum), &wc)
 	}
-	return p.asked(found), err
+	return p.withoutQPNum(found), err
 }
 
 // set returns completions of ibv_poll_cq as if the program had read them and the number of the queue pair, as many as
@@ -351,12 +351,12 @@ func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 			c.VendorErr = wc.VendorErr
 		} else {
 			c.Opcode, c.Flags = wc.Opcode, wc.WCFlags
-			give(p, ibv.WC_EX_WITH_BYTE_LEN, &c.ByteLen, wc.ByteLen)
-			give(p, ibv.WC_EX_WITH_IMM, &c.Imm, *wc.ImmData())
-			give(p, ibv.WC_EX_WITH_SRC_QP, &c.SrcQP, wc.SrcQP)
-			give(p, ibv.WC_EX_WITH_SLID, &c.SLID, uint32(wc.SLID))
-			give(p, ibv.WC_EX_WITH_SL, &c.SL, wc.SL)
-			give(p, ibv.WC_EX_WITH_DLID_PATH_BITS, &c.PathBits, wc.DLIDPathBits)
+			setField(p, ibv.WC_EX_WITH_BYTE_LEN, &c.ByteLen, wc.ByteLen)
+			setField(p, ibv.WC_EX_WITH_IMM, &c.Imm, *wc.ImmData())
+			setField(p, ibv.WC_EX_WITH_SRC_QP, &c.SrcQP, wc.SrcQP)
+			setField(p, ibv.WC_EX_WITH_SLID, &c.SLID, uint32(wc.SLID))
+			setField(p, ibv.WC_EX_WITH_SL, &c.SL, wc.SL)
+			setField(p, ibv.WC_EX_WITH_DLID_PATH_BITS, &c.PathBits, wc.DLIDPathBits)
 		}
 	}
 	p.state.n = uint32(n)
@@ -364,7 +364,7 @@ func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 }
 
 // give sets a field that the program reads.
-func give[T any](p *PollProgram, flag ibv.CreateCQWCFlags, field *T, value T) {
+func setField[T any](p *PollProgram, flag ibv.CreateCQWCFlags, field *T, value T) {
 	if p.flags&flag != 0 {
 		*field = value
 	}

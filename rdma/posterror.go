@@ -79,7 +79,7 @@ func (e *PostError) As(target any) bool {
 }
 
 // because completes the error of a post whose batch or program is unusable.
-func (e *PostError) because(err error) *PostError {
+func (e *PostError) withCause(err error) *PostError {
 	e.Errno, e.Err = syscall.EINVAL, err
 	if why, ok := err.(*VerbError); ok {
 		e.Errno, e.Reason = why.Errno, cmp.Or(why.Reason, why.Object+" is closed")
@@ -91,7 +91,7 @@ func (e *PostError) because(err error) *PostError {
 func (e *PostError) Unwrap() error { return e.Errno }
 
 // recorded returns the error of a post that a check rejected, and records it in the trace if there is one.
-func recorded(err error) error {
+func traceRejected(err error) error {
 	if e, ok := err.(*PostError); ok {
 		reason := e.Reason
 		if reason == "" && e.Err != nil {

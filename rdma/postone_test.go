@@ -55,7 +55,7 @@ func TestQuick(t *testing.T) {
 			p := &quickly{Path: &sameQP{all, &d.qp}}
 			o.Path = p
 			q, b := sendQueue(t, d, o), sendBatch(t, 2, 1, 8)
-			q.needLock()
+			q.useLock()
 			require.Same(t, &q.mu, p.by)
 			post := func(id uint64, n int) error {
 				_, err := q.Post(writes(b, id, n))
@@ -115,7 +115,7 @@ func TestQuickPanics(t *testing.T) {
 			p := &quickly{Path: &sameQP{&loopback{}, &d.qp}, reads: true}
 			o.Path = p
 			q, b := sendQueue(t, d, o), sendBatch(t, 1, 1, 8)
-			q.needLock()
+			q.useLock()
 			for range 200 { // makes the goroutine own the lock
 				b.Reset()
 				b.Write(1, 0, 0).Inline([]byte{1}).Signaled()

@@ -60,11 +60,11 @@ func TestProgramsTheShortWay(t *testing.T) {
 			q, err := NewSendQueue(&qp.QPBase, o)
 			require.NoError(t, err)
 			if owned {
-				q.needLock()
+				q.useLock()
 			}
 			if i == 1 {
 				q.path = longRunner{q.path.(datapath.Runner)}
-				q.needLock()
+				q.useLock()
 			}
 			queues[i], post[i] = q, q.PostProgram
 			cqs[i], err = NewCompletionQueue(&ibv.CQ{Context: qp.QPBase.Context}, nativeOptions("system"))
@@ -72,7 +72,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 			cqs[i].Track(0x12, q, nil)
 		}
 		if !o.Unchecked {
-			queues[1].begin(queues[0].posted.Load())
+			queues[1].start(queues[0].posted.Load())
 		}
 		p, requests := NewWRProgram(qp), []WRRequest{}
 		build := func() {

@@ -214,7 +214,7 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	err := libibverbs.QueryQP(q.c, attr, mask, init)
 	known := attr.MaxRdAtomic > 0 || q.device.info.Transport != ibv.TRANSPORT_IWARP // drivers of iWARP may leave it 0
 	if err == nil && q.native != nil && q.changes.TryLock() {                       // a drain may hold it for long
-		err = still(q.send, q.recv, func() error { return q.native.misuse(verb, q.name) })
+		err = whileNotPosting(q.send, q.recv, func() error { return q.native.misuse(verb, q.name) })
 		q.changes.Unlock()
 	}
 	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS && known {
@@ -323,10 +323,10 @@ func (q *QP) destroyC(c *ibv.QP) error {
 	}
 	q.collect()
 	if q.send != nil {
-		q.send.forget(q.sendCQ) // work that was not drained has no completion
+		q.send.resetIdle(q.sendCQ) // work that was not drained has no completion
 	}
 	if q.recv != nil {
-		q.recv.forget(q.recvCQ)
+		q.recv.resetIdle(q.recvCQ)
 	}
 	q.sendMark.forget()
 	q.recvMark.forget()

@@ -304,13 +304,13 @@ func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
 		if q.send, err = NewSendQueue(q.c, *o); err != nil {
 			return err
 		}
-		q.send.needLock()
+		q.send.useLock()
 	}
 	if q.srq == nil && q.cap.MaxRecvWR > 0 && q.recvCQ != nil {
 		if q.recv, err = NewRecvQueue(q.c, *o); err != nil {
 			return err
 		}
-		q.recv.needLock()
+		q.recv.useLock()
 	}
 	return nil
 }
@@ -361,13 +361,13 @@ func (q *QP) track() {
 	q.num.Store(num)
 	switch {
 	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
-		q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: recv, Alone: alone})
+		q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: recv, NoSRQ: alone})
 	default:
 		if q.sendCQ != nil {
-			q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: nil, Alone: alone})
+			q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: nil, NoSRQ: alone})
 		}
 		if q.recvCQ != nil {
-			q.recvCQ.queue.trackAll(num, trackedQueues{Send: nil, Recv: recv, Alone: alone})
+			q.recvCQ.queue.trackAll(num, trackedQueues{Send: nil, Recv: recv, NoSRQ: alone})
 		}
 	}
 }

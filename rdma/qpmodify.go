@@ -91,7 +91,7 @@ func (q *QP) modifyC(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) erro
 		return f()
 	}
 	q.collect()
-	return still(q.send, q.recv, f)
+	return whileNotPosting(q.send, q.recv, f)
 }
 
 // resetQueues forgets outstanding work. It first collects earlier completions, so that they are not mistaken for later
@@ -99,10 +99,10 @@ func (q *QP) modifyC(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) erro
 func (q *QP) resetQueues() {
 	q.collect()
 	if q.send != nil {
-		q.send.forget(q.sendCQ)
+		q.send.resetIdle(q.sendCQ)
 	}
 	if q.recv != nil {
-		q.recv.forget(q.recvCQ)
+		q.recv.resetIdle(q.recvCQ)
 	}
 	q.limitReads(1) // until the next connection sets it
 	q.sendMark.forget()

@@ -25,7 +25,7 @@ type queue struct {
 	verb    string // that posts
 	recv    *recvRules
 	route
-	calling mark // guarded by mu: the slots of the post that is in the path
+	calling reservation // guarded by mu: the slots of the post that is in the path
 }
 
 // posting has the fields that the call of a post needs.
@@ -48,10 +48,10 @@ func (q *queue) init(fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs,
 
 // needLock makes posts hold mu, so that they can be counted, and closing the owner waits for them. It is called before
 // anybody posts.
-func (q *queue) needLock() {
+func (q *queue) useLock() {
 	q.locked, q.direct = true, false
 	if quick, ok := q.path.(datapath.Queue); ok && q.recv == nil {
-		q.quick, q.short = quick, true
+		q.quick, q.hasPostOne = quick, true
 		quick.Held(&q.mu)
 	}
 	q.setRefusal(q.refusal)
@@ -59,7 +59,7 @@ func (q *queue) needLock() {
 
 // count makes a queue check its posts and count slots.
 func (q *queue) count(capacity int, everyOne bool) error {
-	q.needLock()
+	q.useLock()
 	return q.slots.init(capacity, everyOne)
 }
 
@@ -96,14 +96,14 @@ func (q *queue) Reset() {
 }
 
 // forget frees all slots while nothing is posted, and nothing is polled from a completion queue.
-func (q *queue) forget(cq *CQ) {
+func (q *queue) resetIdle(cq *CQ) {
 	q.mu.Lock() // before CompletionQueue.mu, as by posts of a path in Go that look for misuse
 	defer q.mu.Unlock()
-	cq.queue.quiet(q.reset)
+	cq.queue.whileNotPolling(q.reset)
 }
 
 // still calls f while nothing is posted to either queue, which may be nil.
-func still(send *SendQueue, recv *RecvQueue, f func() error) error {
+func whileNotPosting(send *SendQueue, recv *RecvQueue, f func() error) error {
 	if send != nil {
 		send.mu.Lock()
 		defer send.mu.Unlock()
@@ -118,7 +118,7 @@ func still(send *SendQueue, recv *RecvQueue, f func() error) error {
 // postAll posts a complete batch. An empty one is an error, since waiting for its completion would block forever.
 func (q *queue) postAll(b *batch) (posted int, err error) {
 	if posted, err = q.post(b, 0, b.n); err == nil && posted == 0 {
-		err = q.unfit(errBatchEmpty)
+		err = q.batchError(errBatchEmpty)
 	}
 	return posted, err
 }
@@ -126,11 +126,11 @@ func (q *queue) postAll(b *batch) (posted int, err error) {
 // post posts the requests from one index up to another, exclusive. It releases the lock also if it panics, because
 // memory that the requests name is not mapped or because a path panics.
 func (q *queue) post(b *batch, from, to int) (posted int, err error) {
-	if to != b.linked || to > b.n || from >= to || b.home != address(b) {
-		if !b.postable(from, to) {
-			return 0, q.unfit(b.Err())
+	if to != b.linked || to > b.n || from >= to || b.guard != address(b) {
+		if !b.complete(from, to) {
+			return 0, q.batchError(b.Err())
 		}
-		if err := q.misplaced(b, from, to); err != nil {
+		if err := q.checkAddresses(b, from, to); err != nil {
 			return 0, err
 		}
 		b.endAt(from, to)
@@ -139,20 +139,20 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 		q.mu.Lock()
 		defer q.unlock()
 	}
-	return q.postHeld(b, from, to)
+	return q.postLocked(b, from, to)
 }
 
 // postHeld checks requests, takes slots for them and posts them, and frees the slots of requests that the device
 // refused. The chain ends at to. The caller holds slots.mu, if posts do.
-func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
+func (q *queue) postLocked(b *batch, from, to int) (posted int, err error) {
 	if !q.plain && q.refusal != nil { // a plain queue has none, and the field is in a cache line of its own
 		return 0, q.refusal
 	}
-	var m mark
+	var m reservation
 	if q.capacity > 0 {
 		var ok bool
 		if m, ok = q.reserve(b, from, to); !ok {
-			return 0, recorded(q.explain(b, from, to))
+			return 0, traceRejected(q.explain(b, from, to))
 		}
 	}
 	var result int32
@@ -176,7 +176,7 @@ func (q *queue) callDirect(b *batch) int32 {
 }
 
 // call calls the queue's path with the requests from one index on, whose slots begin at m.
-func (q *queue) call(b *batch, from int, m mark) (result int32) {
+func (q *queue) call(b *batch, from int, m reservation) (result int32) {
 	q.enter(m)
 	*b.bad = 0
 	list, bad := b.wr(from), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(b.bad))
@@ -197,7 +197,7 @@ func (q *queue) call(b *batch, from int, m mark) (result int32) {
 }
 
 // enter begins a call of the path that may panic, for unlock. inPath ends it.
-func (q *queue) enter(m mark) {
+func (q *queue) enter(m reservation) {
 	if q.capacity > 0 {
 		q.calling, q.inPath = m, true
 	}
@@ -216,23 +216,23 @@ func (q *queue) unlock() {
 }
 
 // reserve checks requests and takes slots for them, or does nothing.
-func (q *queue) reserve(b *batch, from, to int) (m mark, ok bool) {
+func (q *queue) reserve(b *batch, from, to int) (m reservation, ok bool) {
 	if q.checks != nil {
-		return q.takeChecked(b.sends(from, to))
+		return q.reserveChecked(b.sends(from, to))
 	}
 	if !q.recv.inState(q.qp) || q.recv.unfit(b, from, to) >= 0 {
 		return m, false
 	}
-	return q.takeRecv(b, from, to)
+	return q.reserveRecvs(b, from, to)
 }
 
 // takeChecked is reserve of a list of sends.
-func (q *queue) takeChecked(wrs []ibv.SendWR) (m mark, ok bool) {
+func (q *queue) reserveChecked(wrs []ibv.SendWR) (m reservation, ok bool) {
 	if !q.checks.inState(q.qp) {
 		return m, false
 	}
-	if m, ok = q.takeAlike(wrs, q.checks); !ok {
-		m, ok = q.takeSend(wrs, q.checks)
+	if m, ok = q.reserveUniform(wrs, q.checks); !ok {
+		m, ok = q.reserveSends(wrs, q.checks)
 	}
 	return m, ok
 }
@@ -248,7 +248,7 @@ func (q *queue) explain(b *batch, from, to int) error {
 
 // explainSends is explain of a list of sends; from is the index of the first.
 func (q *queue) explainSends(wrs []ibv.SendWR, from int) *PostError {
-	i, reason := q.checks.refuse(q.qp, wrs)
+	i, reason := q.checks.firstError(q.qp, wrs)
 	return q.rejected(from+i, wrs[i].WRID, len(wrs), reason)
 }
 
@@ -260,7 +260,7 @@ func (q *queue) rejected(i int, id uint64, n int, reason string) *PostError {
 		if reason = misused(q.path, q.recv == nil); reason != "" {
 			errno = syscall.EBUSY
 		} else {
-			errno, reason = syscall.ENOMEM, q.reason(n)
+			errno, reason = syscall.ENOMEM, q.fullReason(n)
 		}
 	}
 	return q.failure(i, id, errno, reason)
@@ -283,7 +283,7 @@ func (q *queue) failure(index int, id uint64, errno runtime.Errno, reason string
 // notPosted returns the number of requests that a failed call posted, and its error. *bad_wr is the first request that
 // was not posted. notPosted frees the slots of that one and those after it, but none if C did not set *bad_wr, since
 // then all may have been posted. The caller holds slots.mu, if posts do.
-func (q *queue) notPosted(b *batch, from, to int, m mark, result int32) (posted int, err error) {
+func (q *queue) notPosted(b *batch, from, to int, m reservation, result int32) (posted int, err error) {
 	e := q.failure(b.refused(from, to), 0, errnoOf(result), "")
 	if e.Index >= 0 {
 		e.WRID = b.wr(e.Index).WRID
@@ -292,38 +292,38 @@ func (q *queue) notPosted(b *batch, from, to int, m mark, result int32) (posted 
 			q.undo(m, posted)
 		}
 	}
-	return posted, q.orMisused(e)
+	return posted, q.orMisuse(e)
 }
 
 // misplaced returns the error of a batch that is a copy, or that has a datagram's address in a request for a connected
 // queue pair, which would read the address as other fields.
-func (q *queue) misplaced(b *batch, from, to int) error {
-	if b.home == address(b) {
+func (q *queue) checkAddresses(b *batch, from, to int) error {
+	if b.guard == address(b) {
 		return nil
 	}
-	if err := b.own(); err != nil {
-		return q.unfit(err)
+	if err := b.checkSelf(); err != nil {
+		return q.batchError(err)
 	}
-	i := int((b.home - b.first) / b.size)
+	i := int((b.guard - b.first) / b.size)
 	if i < from || i >= to || !q.connected {
 		return nil
 	}
-	return recorded(q.failure(i, b.wr(i).WRID, syscall.EINVAL,
+	return traceRejected(q.failure(i, b.wr(i).WRID, syscall.EINVAL,
 		fmt.Sprintf("UD gives it the address of a datagram, and requests of %s go to the connected queue pair",
 			refusal.ShortName(q.qp.QPType))))
 }
 
 // unfit returns the error of a post of a batch with that error, or nil.
-func (q *queue) unfit(err error) error {
+func (q *queue) batchError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return recorded(q.failure(-1, 0, 0, "").because(err))
+	return traceRejected(q.failure(-1, 0, 0, "").withCause(err))
 }
 
 // orMisused returns the error of a post, or if the path found no room since C has used the queue, that. The caller
 // keeps others from posting.
-func (q *queue) orMisused(e *PostError) *PostError {
+func (q *queue) orMisuse(e *PostError) *PostError {
 	if e.Errno == syscall.ENOMEM {
 		if reason := misused(q.path, q.recv == nil); reason != "" {
 			e.Errno, e.Reason = syscall.EBUSY, reason

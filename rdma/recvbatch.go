@@ -40,7 +40,7 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 // WR, WRs and SGEs any more. A second Close does nothing.
 func (b *RecvBatch) Close() error {
 	// full, for Recv
-	b.wrs, b.places, b.n, b.linked, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere
+	b.wrs, b.allocated, b.n, b.linked, b.end = make([]ibv.RecvWR, 1), 1, 1, unlinked, unlinked
 	b.sges, b.closed = 0, true
 	return b.mapping.Retire()
 }
@@ -48,7 +48,7 @@ func (b *RecvBatch) Close() error {
 // Reset makes the batch empty.
 func (b *RecvBatch) Reset() {
 	if !b.closed {
-		b.n, b.lacks = 0, false
+		b.n, b.overflowed = 0, false
 	}
 }
 
@@ -77,7 +77,7 @@ func (b *RecvBatch) Recv(id uint64) RecvRequest {
 func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks, r.b.linked = true, nowhere
+		r.b.overflowed, r.b.linked = true, unlinked
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))

@@ -65,7 +65,7 @@ func newWorkQueue(c *ibv.WQ, o QueueOptions) (*RecvQueue, error) {
 	if err := q.make(c.PostRecv, unsafe.Pointer(c), c.Context, &o); err != nil {
 		return nil, err
 	}
-	q.needLock()
+	q.useLock()
 	return q, nil
 }
 
@@ -97,7 +97,7 @@ func (q *RecvQueue) Post(b *RecvBatch) (posted int, err error) {
 		return 0, verberr.NotCreated("ibv_post_recv")
 	}
 	if b == nil {
-		return 0, q.unfit(errBatchNil)
+		return 0, q.batchError(errBatchNil)
 	}
 	return q.postAll(&b.batch)
 }
@@ -108,7 +108,7 @@ func (q *RecvQueue) PostRange(b *RecvBatch, from, to int) (posted int, err error
 		return 0, verberr.NotCreated("ibv_post_recv")
 	}
 	if b == nil {
-		return 0, q.unfit(errBatchNil)
+		return 0, q.batchError(errBatchNil)
 	}
 	return q.post(&b.batch, from, to)
 }
@@ -154,14 +154,14 @@ func (q *RecvQueue) Retire(wcs []ibv.WC) {
 
 // retireWC is Retire of one completion.
 func (q *RecvQueue) retireWC(wc *ibv.WC) {
-	if (q.qp == nil || wc.QPNum == q.num) && ofRecv(wc) {
+	if (q.qp == nil || wc.QPNum == q.num) && isRecvCompletion(wc) {
 		q.retire(wc.WRID, wc.Status == ibv.WC_SUCCESS)
 	}
 }
 
 // ofRecv reports whether a completion, not of a send queue, used a posted receive. Those of tag matching did not,
 // because a tagged message goes to the buffer that its tag was added with; but one that matches no tag does take one.
-func ofRecv(wc *ibv.WC) bool {
+func isRecvCompletion(wc *ibv.WC) bool {
 	switch wc.Status {
 	case ibv.WC_SUCCESS:
 	case ibv.WC_TM_ERR, ibv.WC_TM_RNDV_INCOMPLETE:

@@ -107,15 +107,15 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 		return 0, verberr.NotCreated("ibv_post_send")
 	}
 	if b == nil {
-		return 0, q.unfit(errBatchNil)
+		return 0, q.batchError(errBatchNil)
 	}
 	if q.direct && b.n == b.linked && b.bad != nil {
 		if result := q.callDirect(&b.batch); result != 0 {
-			return q.notPosted(&b.batch, 0, b.n, mark{}, result)
+			return q.notPosted(&b.batch, 0, b.n, reservation{}, result)
 		}
 		return b.n, nil
 	}
-	if b.n != 1 || b.linked != 1 || b.home != address(&b.batch) || !q.checked && !q.short {
+	if b.n != 1 || b.linked != 1 || b.guard != address(&b.batch) || !q.checked && !q.hasPostOne {
 		return q.postAll(&b.batch)
 	}
 	w := ibv.Ptr[ibv.SendWR](b.first).Deref()
@@ -124,15 +124,15 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	}
 	_ = *w.SGList.Deref() // panics if the user set a bad address: here, since a panic below would leave the lock taken
 	q.mu.Lock()
-	if q.short && q.refusal == nil {
+	if q.hasPostOne && q.refusal == nil {
 		ok := false
 		switch {
 		case w.SendFlags&ibv.SEND_INLINE != 0:
-			ok = q.oneInline(w)
+			ok = q.postOneInline(w)
 		case q.capacity == 0:
 			ok = q.quick.PostOne(w)
 		default:
-			ok = q.one(w)
+			ok = q.postOne(w)
 		}
 		if ok {
 			q.mu.Unlock()
@@ -143,12 +143,12 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	if !q.plain {
 		return q.postRest(b)
 	}
-	m, ok := q.takeOne(w)
+	m, ok := q.reserveOne(w)
 	if !ok {
 		return q.postRest(b)
 	}
 	if result := q.callDirect(&b.batch); result != 0 {
-		return q.oneNotPosted(b, m, result)
+		return q.postOneFailed(b, m, result)
 	}
 	goruntime.KeepAlive(b)
 	q.mu.Unlock()
@@ -158,11 +158,11 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 // postRest is the rest of Post. It releases slots.mu.
 func (q *SendQueue) postRest(b *SendBatch) (posted int, err error) {
 	defer q.unlock()
-	return q.postHeld(&b.batch, 0, 1)
+	return q.postLocked(&b.batch, 0, 1)
 }
 
 // oneNotPosted is notPosted of a batch of one. It releases slots.mu.
-func (q *SendQueue) oneNotPosted(b *SendBatch, m mark, result int32) (posted int, err error) {
+func (q *SendQueue) postOneFailed(b *SendBatch, m reservation, result int32) (posted int, err error) {
 	defer q.mu.Unlock()
 	return q.notPosted(&b.batch, 0, 1, m, result)
 }
@@ -174,23 +174,23 @@ func (q *SendQueue) PostRange(b *SendBatch, from, to int) (posted int, err error
 		return 0, verberr.NotCreated("ibv_post_send")
 	}
 	if b == nil {
-		return 0, q.unfit(errBatchNil)
+		return 0, q.batchError(errBatchNil)
 	}
 	return q.post(&b.batch, from, to)
 }
 
 // takeOne checks a request with one entry and takes a slot for it. It returns false and does nothing if a rule needs a
 // closer look. The caller holds slots.mu.
-func (q *SendQueue) takeOne(w *ibv.SendWR) (m mark, ok bool) {
+func (q *SendQueue) reserveOne(w *ibv.SendWR) (m reservation, ok bool) {
 	checks, at := q.checks, q.posted.Load()
 	rule := checks.rule(w)
-	if w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 || w.SGList.Deref().Length >= rule.alone ||
+	if w.Opcode >= knownOpcodes || w.SendFlags&rule.denied != 0 || w.SGList.Deref().Length >= rule.maxSingle ||
 		!checks.inState(q.qp) || int32(q.slots.limit-at) < 2 {
 		return m, false
 	}
 	m.posted, m.signal = at, q.signal
 	if q.mixed.Load() {
-		q.signalOne(at, w)
+		q.setSignal(at, w)
 	} else if w.SendFlags&ibv.SEND_SIGNALED == 0 && !q.everyOne {
 		return m, false
 	}
@@ -201,11 +201,11 @@ func (q *SendQueue) takeOne(w *ibv.SendWR) (m mark, ok bool) {
 
 // one posts a request by PostOne of the path. It returns false and does nothing if a check, the slots or the path
 // refuse it. The caller holds slots.mu.
-func (q *SendQueue) one(w *ibv.SendWR) bool {
+func (q *SendQueue) postOne(w *ibv.SendWR) bool {
 	if q.capacity == 0 {
 		return q.quick.PostOne(w)
 	}
-	m, ok := q.takeOne(w)
+	m, ok := q.reserveOne(w)
 	if ok && !q.quick.PostOne(w) {
 		q.undo(m, 0)
 		return false
@@ -215,15 +215,15 @@ func (q *SendQueue) one(w *ibv.SendWR) bool {
 
 // oneInline is one for a request with inline data. The path copies the data and panics if its memory is not mapped. The
 // caller holds slots.mu; a panic releases it.
-func (q *SendQueue) oneInline(w *ibv.SendWR) (ok bool) {
-	m, over := mark{posted: q.posted.Load(), signal: q.signal}, false
+func (q *SendQueue) postOneInline(w *ibv.SendWR) (ok bool) {
+	m, over := reservation{posted: q.posted.Load(), signal: q.signal}, false
 	defer func() {
 		if !over {
 			q.undo(m, 0)
 			q.mu.Unlock()
 		}
 	}()
-	ok = q.one(w)
+	ok = q.postOne(w)
 	over = true
 	return ok
 }
@@ -242,11 +242,11 @@ func (q *SendQueue) Retire(wcs []ibv.WC) {
 // retireWC is Retire of one completion, and reports whether it belongs to the queue.
 func (q *SendQueue) retireWC(wc *ibv.WC) bool {
 	succeeded := wc.Status == ibv.WC_SUCCESS
-	if wc.QPNum != q.num || succeeded && !ofSend(wc.Opcode) {
+	if wc.QPNum != q.num || succeeded && !isSendCompletion(wc.Opcode) {
 		return false
 	}
 	return q.retire(wc.WRID, succeeded)
 }
 
 // ofSend reports whether a successful completion belongs to a send queue, as those of a provider's own operations do.
-func ofSend(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }
+func isSendCompletion(op ibv.WCOpcode) bool { return op < ibv.WC_RECV || op > ibv.WC_TM_NO_TAG }

@@ -40,15 +40,15 @@ func TestShortWay(t *testing.T) {
 			queues[i], cqs[i] = q, cq
 		}
 		cqs[1].path = long{cqs[1].path}
-		cqs[1].usual()
+		cqs[1].updatePlain()
 		if rapid.Bool().Draw(t, "a shorter way of the path's own") {
 			queues[1].path = &quickly{Path: &sameQP{queues[1].path, &d.qp}}
-			queues[1].needLock()
+			queues[1].useLock()
 		} else {
 			queues[1].path = long{queues[1].path}
 			queues[1].setRefusal(nil)
 		}
-		queues[1].begin(queues[0].posted.Load())
+		queues[1].start(queues[0].posted.Load())
 		b, err := NewSendBatch(130, 2, 0)
 		require.NoError(t, err)
 		defer b.Close()

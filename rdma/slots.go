@@ -45,23 +45,23 @@ type slots struct {
 	direct   bool        // plain, and nothing stands before the call: no lock, no check
 	checked  bool        // a send queue with checks
 	// a checked send queue whose requests have no addresses, as far as the tables know
-	connected bool
-	short     bool // quick is not nil
-	inPath    bool // guarded by mu: a path is called for a queue that counts
+	connected  bool
+	hasPostOne bool // quick is not nil
+	inPath     bool // guarded by mu: a path is called for a queue that counts
 
 	mu lock.Lock
 
-	quick   datapath.Queue  // of a send queue whose path owns it, for PostOne; or nil
-	_       [24]byte        // the one that retires writes to another line
-	retired atomic.Uint32   // of the one that retires
-	num     uint32          // of the queue pair, which may be gone
-	missing sync.Mutex      // see above
-	given   func(id uint64) // called for every request that is done without a completion of its own; or nil
+	quick    datapath.Queue  // of a send queue whose path owns it, for PostOne; or nil
+	_        [24]byte        // the one that retires writes to another line
+	retired  atomic.Uint32   // of the one that retires
+	num      uint32          // of the queue pair, which may be gone
+	searchMu sync.Mutex      // see above
+	onSilent func(id uint64) // called for every request that is done without a completion of its own; or nil
 }
 
 // begins spreads the positions at which rings begin: rings that are aligned to pages would share a few lines of the
 // cache. A list of a power of two then mostly has its bits in one word.
-var begins atomic.Uint32
+var ringStarts atomic.Uint32
 
 // init makes room for capacity requests. It needs no lock: nobody posts yet.
 func (s *slots) init(capacity int, everyOne bool) error {
@@ -71,7 +71,7 @@ func (s *slots) init(capacity int, everyOne bool) error {
 	}
 	s.everyOne = everyOne
 	s.resize(capacity)
-	s.begin(begins.Add(64) & s.mask)
+	s.start(ringStarts.Add(64) & s.mask)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (s *slots) resize(capacity int) {
 }
 
 // begin sets where a queue begins in which nothing is outstanding. The caller holds slots.mu.
-func (s *slots) begin(position uint32) {
+func (s *slots) start(position uint32) {
 	s.limit = position + s.capacity
 	s.mixed.Store(false)
 	s.posted.Store(position)
@@ -97,7 +97,7 @@ func (s *slots) begin(position uint32) {
 
 // mix prepares for the first request that is not signalled: until here, all were. Bits that no position has stay 0, or
 // a search for the next one in a word would find them.
-func (s *slots) mix(posted uint32) {
+func (s *slots) startSignals(posted uint32) {
 	words := unsafe.Slice((*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1)*8)), s.mask/64+1)
 	all := ^uint64(0)
 	if s.mask < 63 {
@@ -146,14 +146,14 @@ func (s *slots) silent() int {
 		return 0
 	}
 	n, first := s.outstanding(), s.retired.Load()
-	if _, some := s.signalled(first, first+uint32(n)); some {
+	if _, some := s.nextSignalled(first, first+uint32(n)); some {
 		return 0
 	}
 	return n
 }
 
 // room is how many slots are free for a list of n, as far as that matters. The caller holds slots.mu.
-func (s *slots) room(posted uint32, n int) int {
+func (s *slots) freeFor(posted uint32, n int) int {
 	free := s.limit - posted
 	if n >= int(free) {
 		s.limit = s.retired.Load() + s.capacity
@@ -163,7 +163,7 @@ func (s *slots) room(posted uint32, n int) int {
 }
 
 // reason returns why a list of n finds no slots.
-func (s *slots) reason(n int) string {
+func (s *slots) fullReason(n int) string {
 	free := s.free()
 	switch {
 	case n > int(s.capacity):
@@ -177,15 +177,15 @@ func (s *slots) reason(n int) string {
 }
 
 // mark is the state before a list, for undo.
-type mark struct{ posted, signal uint32 }
+type reservation struct{ posted, signal uint32 }
 
 // takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots
 // back. The completions may come before the call that posts returns, so the list counts as posted from here on. rules
 // may be nil.
-func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
+func (s *slots) reserveSends(wrs []ibv.SendWR, rules *sendChecks) (m reservation, ok bool) {
 	posted, signal := s.posted.Load(), s.signal
-	m = mark{posted, signal}
-	free := s.room(posted, len(wrs))
+	m = reservation{posted, signal}
+	free := s.freeFor(posted, len(wrs))
 	if len(wrs) > free {
 		return m, false
 	}
@@ -195,7 +195,7 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 		// up to the end of a word of bits, or of the ring
 		n := min(len(wrs)-done, int(64-place%64), int(s.mask-place)+1)
 		part := wrs[done : done+n]
-		signalled, ok := rules.pass(part, s.id(place))
+		signalled, ok := rules.check(part, s.id(place))
 		if !ok {
 			return m, false
 		}
@@ -204,7 +204,7 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 			signal = at + uint32(n)
 		} else {
 			if !s.mixed.Load() {
-				s.mix(posted)
+				s.startSignals(posted)
 				m.signal, signal = posted, at
 			}
 			if signalled != 0 {
@@ -224,7 +224,7 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 }
 
 // signalOne is setSignals of one request.
-func (s *slots) signalOne(position uint32, w *ibv.SendWR) {
+func (s *slots) setSignal(position uint32, w *ibv.SendWR) {
 	signalled := uint64(w.SendFlags>>signalledBit) & 1
 	if signalled != 0 {
 		s.signal = position + 1
@@ -242,7 +242,7 @@ func (s *slots) setSignals(position uint32, mask, signalled uint64) {
 }
 
 // signalled is the first signalled request between two positions.
-func (s *slots) signalled(from, to uint32) (position uint32, ok bool) {
+func (s *slots) nextSignalled(from, to uint32) (position uint32, ok bool) {
 	for int32(to-from) > 0 {
 		word, bit := s.signals(from)
 		if value := word.Load() >> bit; value != 0 {
@@ -255,10 +255,10 @@ func (s *slots) signalled(from, to uint32) (position uint32, ok bool) {
 }
 
 // takeRecv takes slots for a list, unless it is too long. The caller holds slots.mu.
-func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
+func (s *slots) reserveRecvs(b *batch, from, to int) (m reservation, ok bool) {
 	posted := s.posted.Load()
 	m.posted = posted
-	if to-from > s.room(posted, to-from) {
+	if to-from > s.freeFor(posted, to-from) {
 		return m, false
 	}
 	for ; from < to; from++ {
@@ -272,9 +272,9 @@ func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 // undo gives back the slots of a list behind the first n, which alone were posted. By then a completion of another
 // queue may have given back some, if its id is one of this list: those stay given back. The caller holds slots.mu. It
 // takes slots.missing.
-func (s *slots) undo(m mark, n int) {
-	s.missing.Lock()
-	defer s.missing.Unlock()
+func (s *slots) undo(m reservation, n int) {
+	s.searchMu.Lock()
+	defer s.searchMu.Unlock()
 	end := m.posted + uint32(n)
 	if retired := s.retired.Load(); int32(retired-end) > 0 {
 		end = retired
@@ -294,7 +294,7 @@ func (s *slots) undo(m mark, n int) {
 // retire frees the slots that a completion stands for, and reports whether there were any.
 func (s *slots) retire(id uint64, succeeded bool) bool {
 	if !succeeded {
-		return s.retireAny(id, false)
+		return s.retireOutOfOrder(id, false)
 	}
 	if s.anyOrder {
 		return s.retireOne()
@@ -302,16 +302,16 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 	posted, retired := s.posted.Load(), s.retired.Load()
 	next, ok := retired, posted != retired // to complete: a queue that works does so in order
 	if ok && s.mixed.Load() {
-		next, ok = s.signalled(retired, posted)
+		next, ok = s.nextSignalled(retired, posted)
 	}
 	if !ok {
 		return false
 	}
 	if *s.id(next) != id {
-		return s.retireAny(id, true)
+		return s.retireOutOfOrder(id, true)
 	}
 	if next != retired {
-		s.giveBack(retired, next)
+		s.reportSilent(retired, next)
 	}
 	lock.StoreRelease32(&s.retired, next+1)
 	return true
@@ -319,9 +319,9 @@ func (s *slots) retire(id uint64, succeeded bool) bool {
 
 // retireAny retires a completion out of order. It searches the queue's requests, up to the list that is just being
 // posted, and may find none. It takes slots.missing.
-func (s *slots) retireAny(id uint64, succeeded bool) bool {
-	s.missing.Lock()
-	defer s.missing.Unlock()
+func (s *slots) retireOutOfOrder(id uint64, succeeded bool) bool {
+	s.searchMu.Lock()
+	defer s.searchMu.Unlock()
 	if s.anyOrder {
 		return s.retireOne()
 	}
@@ -329,12 +329,12 @@ func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	for p := retired; int32(posted-p) > 0; p++ {
 		if succeeded && s.mixed.Load() {
 			var ok bool
-			if p, ok = s.signalled(p, posted); !ok {
+			if p, ok = s.nextSignalled(p, posted); !ok {
 				break
 			}
 		}
 		if *s.id(p) == id {
-			s.giveBack(retired, p)
+			s.reportSilent(retired, p)
 			lock.StoreRelease32(&s.retired, p+1)
 			return true
 		}
@@ -343,9 +343,9 @@ func (s *slots) retireAny(id uint64, succeeded bool) bool {
 }
 
 // giveBack calls given for the requests from one position to another, exclusive.
-func (s *slots) giveBack(from, to uint32) {
-	for ; s.given != nil && from != to; from++ {
-		s.given(*s.id(from))
+func (s *slots) reportSilent(from, to uint32) {
+	for ; s.onSilent != nil && from != to; from++ {
+		s.onSilent(*s.id(from))
 	}
 }
 
@@ -367,24 +367,24 @@ func (s *slots) retireOne() bool {
 func (s *slots) reset() {
 	posted := s.posted.Load()
 	if !s.anyOrder {
-		s.giveBack(s.retired.Load(), posted)
+		s.reportSilent(s.retired.Load(), posted)
 	}
-	s.begin(posted)
+	s.start(posted)
 }
 
 // takeAlike is takeSend for the usual list, or returns false: its requests are of one shape, fewer than the slots that
 // are known to be free, and their bits are in one word. It makes a checked post of 16 a ninth faster (make bench).
-func (s *slots) takeAlike(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
+func (s *slots) reserveUniform(wrs []ibv.SendWR, rules *sendChecks) (m reservation, ok bool) {
 	n, posted := len(wrs), s.posted.Load()
 	place := posted & s.mask
 	if n == 0 || n > int(64-place%64) || n > int(s.mask-place)+1 || n >= int(s.limit-posted) {
 		return m, false
 	}
 	rule := rules.allows(&wrs[0])
-	if rule == nil || rule.look || wrs[0].NumSGE != 1 {
+	if rule == nil || rule.hasOperands || wrs[0].NumSGE != 1 {
 		return m, false
 	}
-	count, signalled := alike(&wrs[0], n, s.id(place), rule.denied|ibv.SEND_INLINE, rule.most)
+	count, signalled := uniformPrefix(&wrs[0], n, s.id(place), rule.denied|ibv.SEND_INLINE, rule.maxBytes)
 	if count != n {
 		return m, false
 	}
@@ -408,7 +408,7 @@ func (s *slots) takeAlike(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool)
 // alike does what pass does for the first of at most n requests, and those that follow with the same opcode, one entry,
 // and the same of some flags: a message has at most so many bytes. It returns how many they are, or 0 if one is longer.
 // Most have all flags of the one before, so that whether they are signalled is noted once for a run of them.
-func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (count int, signalled uint64) {
+func uniformPrefix(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (count int, signalled uint64) {
 	shape, first := *shapeOf(w), w.SendFlags
 	from, run, begin := w, first, 0
 	last := (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), uintptr(n-1)*unsafe.Sizeof(*w)))
@@ -418,7 +418,7 @@ func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (
 		}
 		*id = w.WRID
 		if w == last {
-			return n, signalled | runOf(run, begin, n)
+			return n, signalled | signalBits(run, begin, n)
 		}
 		w = (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), unsafe.Sizeof(*w)))
 		id = (*uint64)(unsafe.Add(unsafe.Pointer(id), unsafe.Sizeof(*id)))
@@ -426,7 +426,7 @@ func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (
 			continue
 		}
 		count = int((uintptr(unsafe.Pointer(w)) - uintptr(unsafe.Pointer(from))) / unsafe.Sizeof(*w))
-		signalled |= runOf(run, begin, count)
+		signalled |= signalBits(run, begin, count)
 		if *shapeOf(w) != shape || (w.SendFlags^first)&flags != 0 {
 			return count, signalled
 		}
@@ -435,7 +435,7 @@ func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (
 }
 
 // runOf is the bits of requests from one index up to another, exclusive, if they are signalled.
-func runOf(flags ibv.SendFlags, from, to int) uint64 {
+func signalBits(flags ibv.SendFlags, from, to int) uint64 {
 	if flags&ibv.SEND_SIGNALED == 0 {
 		return 0
 	}

@@ -214,7 +214,7 @@ func TestAccountingPastCounterWrap(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	q := sendQueue(t, d, options(4, 1, 0))
 	start := ^uint32(0) - 5
-	q.begin(start)
+	q.start(start)
 	b := sendBatch(t, 4, 1, 0)
 	for i := range uint64(10) {
 		_, err := q.Post(writes(b, i*10, 3))
@@ -244,7 +244,7 @@ func TestFailedCompletionDuringFailedPost(t *testing.T) {
 	}
 	stranger(99)
 	for range 20_000 {
-		m, ok := s.takeSend(list, nil)
+		m, ok := s.reserveSends(list, nil)
 		require.True(t, ok)
 		s.undo(m, 0)
 	}
@@ -252,7 +252,7 @@ func TestFailedCompletionDuringFailedPost(t *testing.T) {
 	assert.Equal(t, 4, s.free())
 
 	for posted := range 3 {
-		m, ok := s.takeSend(list, nil)
+		m, ok := s.reserveSends(list, nil)
 		require.True(t, ok)
 		require.True(t, s.retire(1, false))
 		s.undo(m, posted)
@@ -260,7 +260,7 @@ func TestFailedCompletionDuringFailedPost(t *testing.T) {
 		assert.False(t, s.retire(2, true), "the request was not posted")
 		assert.Zero(t, s.outstanding())
 	}
-	_, ok := s.takeSend(list, nil)
+	_, ok := s.reserveSends(list, nil)
 	require.True(t, ok)
 	require.True(t, s.retire(3, true))
 	assert.Equal(t, 4, s.free())
@@ -278,15 +278,15 @@ func TestResizeLimitsPosts(t *testing.T) {
 	var s slots
 	s.anyOrder = true
 	require.NoError(t, s.init(8, true))
-	_, ok := s.takeRecv(&list.batch, 0, 7)
+	_, ok := s.reserveRecvs(&list.batch, 0, 7)
 	require.True(t, ok)
 	for i := range uint64(7) {
 		require.True(t, s.retire(i, true))
 	}
 	s.resize(4)
-	_, ok = s.takeRecv(&list.batch, 0, 5)
+	_, ok = s.reserveRecvs(&list.batch, 0, 5)
 	assert.False(t, ok)
-	_, ok = s.takeRecv(&list.batch, 0, 4)
+	_, ok = s.reserveRecvs(&list.batch, 0, 4)
 	assert.True(t, ok)
 	assert.Zero(t, s.free())
 }
@@ -304,7 +304,7 @@ func TestListsWithOneSignalledRequest(t *testing.T) {
 			list := make([]ibv.SendWR, min(capacity, 3))
 			list[len(list)-1].SendFlags = ibv.SEND_SIGNALED
 			for i := range 2000 {
-				_, ok := s.takeSend(list, nil)
+				_, ok := s.reserveSends(list, nil)
 				require.True(t, ok, "capacity %d, list %d", capacity, i)
 				if short {
 					cq.retireAll(make([]ibv.WC, 1))

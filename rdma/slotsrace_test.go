@@ -27,7 +27,7 @@ func TestFreeDuringUse(t *testing.T) {
 				list.Recv(0)
 			}
 			for i := range 50_000 {
-				s.takeRecv(&list.batch, 0, 1+i%capacity)
+				s.reserveRecvs(&list.batch, 0, 1+i%capacity)
 				if i%3 == 0 {
 					s.reset()
 				}

@@ -152,7 +152,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		}
 		if err == nil {
 			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
-				q.queue.needLock()
+				q.queue.useLock()
 				err = q.admit(o)
 			}
 		}
@@ -165,7 +165,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	destroy := func(c *ibv.SRQ) error {
 		misuse := q.native.misuse("Close", q.name)
 		if q.cq != nil {
-			q.cq.queue.collect() // before C forgets the queue that completions are of
+			q.cq.queue.pollAside() // before C forgets the queue that completions are of
 		}
 		if err := q.native.destroy(func() error { return q.endC(c) }); err != nil {
 			return err
@@ -200,7 +200,7 @@ func (q *SRQ) admit(o QueueOptions) error {
 			err)
 	}
 	if q.limits != nil {
-		q.cq.queue.onlyPrograms(&VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: syscall.EINVAL,
+		q.cq.queue.requirePrograms(&VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: syscall.EINVAL,
 			Reason: "libmlx5 reads completions of tag matching by ibv_start_poll alone, and mistakes them otherwise " +
 				"for those of other receives: use PollProgram or WaitProgram"})
 	}
@@ -213,10 +213,10 @@ func (q *SRQ) byLibmlx5() bool { return q.cq != nil && q.cq.queue.Provider() == 
 // leaveCQ reverses admit.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
-		q.cq.queue.collect()
+		q.cq.queue.pollAside()
 		q.cq.queue.forgetSRQ(q.queue)
 		if q.limits != nil {
-			q.cq.queue.onlyPrograms(nil)
+			q.cq.queue.requirePrograms(nil)
 		}
 		q.cq.dismiss(0, q)
 	}

@@ -53,14 +53,14 @@ func NewTagBatch(operations, sges int) (*TagBatch, error) {
 // Close releases the memory. Posts fail from then on, and operations of the batch do nothing. A second Close does
 // nothing.
 func (b *TagBatch) Close() error {
-	b.wrs, b.places, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 1, 0, true // no room
+	b.wrs, b.allocated, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 1, 0, true // no room
 	return b.mapping.Retire()
 }
 
 // Reset empties the batch.
 func (b *TagBatch) Reset() {
 	if !b.closed {
-		b.n, b.lacks = 0, false
+		b.n, b.overflowed = 0, false
 	}
 }
 
@@ -102,7 +102,7 @@ func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
 	add := &r.w.TM.Add
 	n := int(add.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks = true
+		r.b.overflowed = true
 		return r
 	}
 	*(*ibv.SGE)(unsafe.Add(unsafe.Pointer(add.SGList.Deref()), n*sizeofSGE)) = ibv.SGE{Addr: address, Length: length,
@@ -164,7 +164,7 @@ func postTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *tagLimits, b *T
 	}
 	if err != nil {
 		e.Index = -1
-		return 0, e.because(err)
+		return 0, e.withCause(err)
 	}
 	if v := ibv.SRQOpValidity(kind, ibv.SRQPostOps); refusal.Refused(v) {
 		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s is of %v: %s", name, kind, v.Reason)

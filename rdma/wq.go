@@ -72,11 +72,11 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return nil, err
 	}
 	destroy := func(c *ibv.WQ) error {
-		cq.queue.collect() // before C drops completions
+		cq.queue.pollAside() // before C drops completions
 		if err := libibverbs.DestroyWQ(c); err != nil {
 			return err
 		}
-		cq.queue.collect()
+		cq.queue.pollAside()
 		cq.dismiss(int(w.cap.MaxWR), nil)
 		return nil
 	}
@@ -141,13 +141,13 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 	}
 	reset := attr.AttrMask&ibv.WQ_ATTR_STATE != 0 && attr.WQState == ibv.WQS_RESET
 	if reset {
-		w.cq.queue.collect() // before C drops completions
+		w.cq.queue.pollAside() // before C drops completions
 	}
 	if err := libibverbs.ModifyWQ(w.c, attr); err != nil {
 		return wrap(verb, w.name, err)
 	}
 	if reset {
-		w.cq.queue.collect() // libmlx5 drops those that came in the meantime when the queue leaves RESET
+		w.cq.queue.pollAside() // libmlx5 drops those that came in the meantime when the queue leaves RESET
 	}
 	if attr.AttrMask&ibv.WQ_ATTR_STATE != 0 {
 		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.c.State)), uint32(attr.WQState)) // not every provider records it

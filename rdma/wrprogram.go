@@ -34,7 +34,7 @@ import (
 type WRProgram struct {
 	linked  bool // the program is complete, and its work requests are a list: nothing was changed but values
 	runs    bool // linked, and the device's functions can run the program
-	usual   bool // each request has one entry and no address: the checks of a list suffice
+	uniform bool // each request has one entry and no address: the checks of a list suffice
 	qp      *ibv.QPEx
 	program program.Program
 	closed  bool         // ibv_wr_complete was appended
@@ -43,12 +43,12 @@ type WRProgram struct {
 
 	irregular bool          // a request has inline data or several entries
 	set       ibv.WRSetters // of the last request
-	keep      []any         // memory whose addresses are in the program
+	pinned    []any         // memory whose addresses are in the program
 	err       error
 
-	unable   error               // why the device's functions cannot run the program: one is missing
-	unlisted error               // why the program is no list of work requests
-	bad      ibv.Ptr[ibv.SendWR] // what a path did not take
+	runErr  error               // why the device's functions cannot run the program: one is missing
+	listErr error               // why the program is no list of work requests
+	bad     ibv.Ptr[ibv.SendWR] // what a path did not take
 }
 
 // NewWRProgram creates an empty program for a queue pair, which has to outlive it; see [QP.NewWRProgram] for that of an
@@ -65,9 +65,9 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 // Reset empties the program.
 func (p *WRProgram) Reset() {
 	p.program.Reset()
-	p.wrs, p.info, p.keep, p.closed, p.set = p.wrs[:0], nil, nil, false, 0
+	p.wrs, p.info, p.pinned, p.closed, p.set = p.wrs[:0], nil, nil, false, 0
 	p.irregular = false
-	p.err, p.unable, p.unlisted = nil, nil, nil
+	p.err, p.runErr, p.listErr = nil, nil, nil
 	p.linked, p.runs = false, false
 	p.step(p.qp.WRStart, "ibv_wr_start")
 }
@@ -81,7 +81,7 @@ func (p *WRProgram) Err() error {
 	if p.err != nil {
 		return p.err
 	}
-	return p.unable
+	return p.runErr
 }
 
 func (p *WRProgram) fail(err error) {
@@ -93,15 +93,15 @@ func (p *WRProgram) fail(err error) {
 
 // link links the work requests to a list.
 func (p *WRProgram) link() {
-	p.usual = !takesAddresses(p.qp.QPBase.QPType)
+	p.uniform = !takesAddresses(p.qp.QPBase.QPType)
 	for i := range p.wrs {
 		w := &p.wrs[i]
 		if w.Next = 0; i+1 < len(p.wrs) {
 			w.Next = ibv.PtrTo(&p.wrs[i+1])
 		}
-		p.usual = p.usual && w.NumSGE == 1 && !p.info[i].inline
+		p.uniform = p.uniform && w.NumSGE == 1 && !p.info[i].inline
 	}
-	p.linked, p.runs = true, p.unable == nil
+	p.linked, p.runs = true, p.runErr == nil
 }
 
 // step appends a call of a slot with the queue pair and arguments.
@@ -115,8 +115,8 @@ func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.St
 // has reports whether the queue pair has a function, without which the device cannot run the program.
 func (p *WRProgram) has(fn ibv.FuncPtr, name string) bool {
 	err := missing(fn, name, "the queue pair")
-	if err != nil && p.unable == nil {
-		p.unable, p.linked, p.runs = err, false, false
+	if err != nil && p.runErr == nil {
+		p.runErr, p.linked, p.runs = err, false, false
 	}
 	return err == nil
 }
@@ -137,13 +137,13 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint
 	p.info = append(p.info, p.begin(fn, rule.Builder, id, args))
 	p.set = 0
 	if v := ibv.WRPost(qpt, op); refusal.Refused(v.Validity) {
-		p.breaks(r.index, fmt.Sprintf("%v is not valid on %s: %s", op, refusal.ShortName(qpt), v.Reason))
+		p.reject(r.index, fmt.Sprintf("%v is not valid on %s: %s", op, refusal.ShortName(qpt), v.Reason))
 	}
 	return r, &p.wrs[r.index]
 }
 
 // breaks records that a request breaks a rule.
-func (p *WRProgram) breaks(i int, reason string) {
+func (p *WRProgram) reject(i int, reason string) {
 	p.fail(&PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
 		WRID: p.wrs[i].WRID, Errno: syscall.EINVAL, Reason: reason})
 }
@@ -163,9 +163,9 @@ func (p *WRProgram) complete() {
 	}
 	switch {
 	case rule.Data != 0 && p.set&rule.Data == 0:
-		p.breaks(i, fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data))
+		p.reject(i, fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data))
 	case p.set&rule.Address != rule.Address:
-		p.breaks(i, fmt.Sprintf("it has no address (%v has to follow)", rule.Address))
+		p.reject(i, fmt.Sprintf("it has no address (%v has to follow)", rule.Address))
 	}
 }
 
@@ -178,12 +178,12 @@ func (p *WRProgram) finish() {
 }
 
 // held returns a copy in Go memory that lives as long as the program.
-func held[T any](p *WRProgram, v []T) uint64 {
+func pin[T any](p *WRProgram, v []T) uint64 {
 	if len(v) == 0 {
 		return 0
 	}
 	v = slices.Clone(v)
-	p.keep = append(p.keep, v)
+	p.pinned = append(p.pinned, v)
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(v))))
 }
 
@@ -225,7 +225,7 @@ func (p *WRProgram) TSO(id uint64, header []byte, mss uint16) WRRequest {
 	if len(header) > math.MaxUint16 {
 		p.fail(invalid("", "", "WR %d: %s", len(p.wrs), headerReason(header)))
 	}
-	at := held(p, header)
+	at := pin(p, header)
 	r, w := p.add(ibv.WR_TSO, id, p.qp.WRSendTSO, at, uint64(len(header)), uint64(mss))
 	*w.TSO() = ibv.SendTSO{Hdr: uintptr(at), HdrSz: uint16(len(header)), MSS: mss}
 	return r
@@ -282,9 +282,9 @@ func (p *WRProgram) FetchAdd(id, remote uint64, rkey uint32, add uint64) WRReque
 //
 // C: ibv_wr_atomic_write
 func (p *WRProgram) AtomicWrite(id, remote uint64, rkey uint32, value [8]byte) WRRequest {
-	p.noList("ibv_wr_atomic_write")
+	p.notAsList("ibv_wr_atomic_write")
 	own := &value
-	p.keep = append(p.keep, own)
+	p.pinned = append(p.pinned, own)
 	r, w := p.add(ibv.WR_ATOMIC_WRITE, id, p.qp.WRAtomicWrite, word(rkey), remote, uint64(uintptr(unsafe.Pointer(own))))
 	*w.WR.RDMA(), p.info[r.index].value = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, own
 	return r
@@ -294,7 +294,7 @@ func (p *WRProgram) AtomicWrite(id, remote uint64, rkey uint32, value [8]byte) W
 //
 // C: ibv_wr_flush
 func (p *WRProgram) Flush(id, remote uint64, rkey uint32, length uint64, placement, level uint8) WRRequest {
-	p.noList("ibv_wr_flush")
+	p.notAsList("ibv_wr_flush")
 	r, _ := p.add(ibv.WR_FLUSH, id, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
 	return r
 }
@@ -315,15 +315,15 @@ func (p *WRProgram) BindMW(id uint64, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
 		p.fail(invalid("", "", "WR %d: %s", len(p.wrs), bindReason))
 	}
-	r, w := p.add(ibv.WR_BIND_MW, id, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
+	r, w := p.add(ibv.WR_BIND_MW, id, p.qp.WRBindMW, uint64(mw), word(rkey), pin(p, []ibv.MWBindInfo{info}))
 	*w.BindMW() = ibv.SendBindMW{MW: mw, RKey: rkey, BindInfo: info}
 	return r
 }
 
 // noList records that the program cannot be posted as a list, because ibv_send_wr has no such operation.
-func (p *WRProgram) noList(function string) {
-	if p.unlisted == nil {
-		p.unlisted = &runtime.NotSupportedError{Function: function,
+func (p *WRProgram) notAsList(function string) {
+	if p.listErr == nil {
+		p.listErr = &runtime.NotSupportedError{Function: function,
 			Missing: "the queue's Path takes lists of ibv_send_wr, and those cannot ask for it"}
 	}
 }
@@ -414,7 +414,7 @@ func (r WRRequest) Add(s ibv.SGE) WRRequest {
 func (r WRRequest) Inline(data []byte) WRRequest {
 	if r.last(ibv.WRSetInlineDataList) {
 		r.p.info[r.index].inline = true
-		r.append(ibv.SGE{Addr: held(r.p, data), Length: uint32(len(data))})
+		r.append(ibv.SGE{Addr: pin(r.p, data), Length: uint32(len(data))})
 	}
 	return r
 }
@@ -457,7 +457,7 @@ func (r WRRequest) setData() {
 	}
 	if d.data == 0 {
 		d.data = p.step(fn, s.String(), args...)
-	} else if p.has(fn, s.String()); p.unable == nil {
+	} else if p.has(fn, s.String()); p.runErr == nil {
 		p.program.SetCall(d.data, uintptr(fn), p.withQP(args)...)
 	}
 }
@@ -516,7 +516,7 @@ func (r WRRequest) SetFlags(flags ibv.SendFlags) {
 	qpt, added := p.qp.QPBase.QPType, flags&^w.SendFlags
 	for _, flag := range sendFlags {
 		if added&flag != 0 && refusal.Refused(ibv.WRFlagValidity(qpt, w.Opcode, flag)) {
-			p.breaks(r.index, fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(w.Opcode).Builder,
+			p.reject(r.index, fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(w.Opcode).Builder,
 				refusal.ShortName(qpt)))
 		}
 	}
@@ -602,7 +602,7 @@ func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args 
 	case fn == 0:
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:
-		p.noList(name)
+		p.notAsList(name)
 		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
 	}
 	return r
@@ -619,31 +619,31 @@ func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args 
 func (q *SendQueue) PostProgram(p *WRProgram) error {
 	switch {
 	case p == nil: // here, because a panic below leaves the queue locked
-		return q.recordedProgram(q.unfitProgram(errProgramNil))
+		return q.traceRejectedProgram(q.programCause(errProgramNil))
 	case p.qp == nil:
-		return q.recordedProgram(q.unfitProgram(errProgramZero))
+		return q.traceRejectedProgram(q.programCause(errProgramZero))
 	case q.direct && q.fits(p):
 		if result := p.program.RunDirect(); result != 0 {
-			return q.programFailed(p, mark{}, result)
+			return q.programFailed(p, reservation{}, result)
 		}
 		return nil
 	}
 	q.mu.Lock()
 	if q.refusal != nil || !q.fits(p) {
-		return q.postUnusual(p)
+		return q.postProgramSlow(p)
 	}
-	if q.short && p.usual && len(p.wrs) == 1 && q.one(&p.wrs[0]) {
+	if q.hasPostOne && p.uniform && len(p.wrs) == 1 && q.postOne(&p.wrs[0]) {
 		q.mu.Unlock()
 		return nil
 	}
 	if !q.plain {
-		return q.postUnusual(p)
+		return q.postProgramSlow(p)
 	}
-	var m mark
+	var m reservation
 	if q.checks != nil {
 		var ok bool
-		if m, ok = q.takeUsual(p); !ok {
-			return q.postUnusual(p)
+		if m, ok = q.reserveUniformProgram(p); !ok {
+			return q.postProgramSlow(p)
 		}
 	}
 	if result := p.program.RunDirect(); result != 0 {
@@ -655,14 +655,14 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 }
 
 // postUnusual is the rest of PostProgram. The caller holds slots.mu; postUnusual releases it.
-func (q *SendQueue) postUnusual(p *WRProgram) error {
+func (q *SendQueue) postProgramSlow(p *WRProgram) error {
 	defer q.unlock()
 	if q.refusal != nil {
 		return q.refusal
 	}
-	runner, m, err := q.takeProgram(p)
+	runner, m, err := q.reserveProgram(p)
 	if err != nil {
-		return q.recordedProgram(err)
+		return q.traceRejectedProgram(err)
 	}
 	if runner == nil {
 		return q.postList(p, m)
@@ -687,19 +687,19 @@ var errIrregular = &runtime.NotSupportedError{Function: "ibv_wr_post", Missing: 
 func (q *SendQueue) fits(p *WRProgram) bool { return p.runs && q.qp == &p.qp.QPBase }
 
 // takeUsual takes slots for a program of the usual kind as for a list, or returns false.
-func (q *SendQueue) takeUsual(p *WRProgram) (m mark, ok bool) {
+func (q *SendQueue) reserveUniformProgram(p *WRProgram) (m reservation, ok bool) {
 	switch {
-	case !p.usual || !q.checks.inState(q.qp):
+	case !p.uniform || !q.checks.inState(q.qp):
 		return m, false
 	case len(p.wrs) == 1:
-		return q.takeOne(&p.wrs[0])
+		return q.reserveOne(&p.wrs[0])
 	}
-	return q.takeAlike(p.wrs, q.checks)
+	return q.reserveUniform(p.wrs, q.checks)
 }
 
 // programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds slots.mu,
 // if posts do.
-func (q *SendQueue) programFailed(p *WRProgram, m mark, result int32) error {
+func (q *SendQueue) programFailed(p *WRProgram, m reservation, result int32) error {
 	if q.checks != nil {
 		q.undo(m, 0)
 	}
@@ -717,11 +717,11 @@ func (q *SendQueue) programError(i int, id uint64, errno runtime.Errno, reason s
 }
 
 // takeProgram checks a program, and takes slots for its requests. The runner is nil where it is posted as a list.
-func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, err error) {
+func (q *SendQueue) reserveProgram(p *WRProgram) (runner datapath.Runner, m reservation, err error) {
 	if p.finish(); p.err != nil {
-		return nil, m, q.unfitProgram(p.err)
+		return nil, m, q.programCause(p.err)
 	} else if len(p.wrs) == 0 {
-		return nil, m, q.unfitProgram(errProgramEmpty)
+		return nil, m, q.programCause(errProgramEmpty)
 	}
 	byList := p.irregular && q.avoidSetters
 	runner, runs := q.path.(datapath.Runner)
@@ -729,17 +729,17 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 		runner, runs = trace.Sends(q.path, q.qp, p.wrs)
 	}
 	switch {
-	case byList && p.unlisted != nil:
+	case byList && p.listErr != nil:
 		return nil, m, errIrregular
 	case byList || !runs:
-		if runner = nil; p.unlisted != nil {
-			return nil, m, p.unlisted
+		if runner = nil; p.listErr != nil {
+			return nil, m, p.listErr
 		}
-	case p.unable != nil:
-		return nil, m, p.unable
+	case p.runErr != nil:
+		return nil, m, p.runErr
 	}
 	if q.qp != &p.qp.QPBase {
-		return nil, m, q.unfitProgram(invalid("", "", "the program is of QP %#x, and the queue of QP %#x",
+		return nil, m, q.programCause(invalid("", "", "the program is of QP %#x, and the queue of QP %#x",
 			p.qp.QPBase.QPNum, q.qp.QPNum))
 	}
 	if !p.linked {
@@ -754,7 +754,7 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 	if !q.checks.inState(q.qp) {
 		return nil, m, q.programError(0, p.wrs[0].WRID, syscall.EINVAL, stateReason(q.qp.State, ibv.WorkQueueSend))
 	}
-	m, ok := q.takeUsual(p)
+	m, ok := q.reserveUniformProgram(p)
 	if ok {
 		return runner, m, nil
 	}
@@ -763,7 +763,7 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 			return nil, m, q.programError(i, p.wrs[i].WRID, syscall.EINVAL, reason)
 		}
 	}
-	if m, ok = q.takeSend(p.wrs, nil); !ok {
+	if m, ok = q.reserveSends(p.wrs, nil); !ok {
 		e := q.rejected(0, p.wrs[0].WRID, len(p.wrs), "")
 		e.Verb = programVerb
 		return nil, m, e
@@ -772,23 +772,23 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 }
 
 // unfitProgram is the error of a post of a program with that error.
-func (q *SendQueue) unfitProgram(err error) error {
+func (q *SendQueue) programCause(err error) error {
 	if _, ok := err.(*PostError); ok || errors.Is(err, runtime.ErrNotSupported) {
 		return err
 	}
-	return q.programError(-1, 0, 0, "").because(err)
+	return q.programError(-1, 0, 0, "").withCause(err)
 }
 
 // recordedProgram is [recorded] for programs, which may need functions that are missing.
-func (q *SendQueue) recordedProgram(err error) error {
+func (q *SendQueue) traceRejectedProgram(err error) error {
 	if _, ok := err.(*PostError); !ok {
 		trace.Refused(programVerb, q.qp.QPNum, 0, syscall.EOPNOTSUPP, err.Error())
 	}
-	return recorded(err)
+	return traceRejected(err)
 }
 
 // postList posts the program as a list. The caller holds slots.mu.
-func (q *SendQueue) postList(p *WRProgram, m mark) error {
+func (q *SendQueue) postList(p *WRProgram, m reservation) error {
 	p.bad = 0
 	q.enter(m)
 	r := q.path.PostSend(q.qp, &p.wrs[0], &p.bad)
@@ -806,5 +806,5 @@ func (q *SendQueue) postList(p *WRProgram, m mark) error {
 			q.undo(m, e.Index)
 		}
 	}
-	return q.orMisused(e)
+	return q.orMisuse(e)
 }
