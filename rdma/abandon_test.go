@@ -37,7 +37,7 @@ func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 			}
 			err = calls.Close()
 			assert.ErrorIs(t, err, ErrInUse)
-			assert.ErrorContains(t, err, "1 abandoned calls have not completed: close or drain their queue pairs first")
+			assert.ErrorContains(t, err, "1 abandoned calls are outstanding: close or drain their queue pairs first")
 
 			mr, err := e.pd.RegMR([]byte("hello"), 0)
 			mr = closeAtEnd(t, mr, err)

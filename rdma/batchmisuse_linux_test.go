@@ -43,9 +43,7 @@ func TestUDAddressOnConnectedQueue(t *testing.T) {
 						posted, err := post(b)
 						assert.Zero(t, posted)
 						assert.EqualError(t, err, fmt.Sprintf("ibv_post_send: QP 0x12 (%s): WR %d (id 0x9): UD "+
-							"gives it "+
-							"the address of a datagram, and requests of %[1]s go to the connected queue pair: "+
-							"invalid argument",
+							"set a datagram address, but the %[1]s queue pair is connected: invalid argument",
 							refusal.ShortName(qpt), n-1))
 					}
 					if n > 1 {
@@ -84,7 +82,8 @@ func TestUDAddressInProgramOfConnectedQueue(t *testing.T) {
 	p := NewWRProgram(&x.qp)
 	p.Send(1).SGE(1, 2, 3).UD(8, 1, 1)
 	assert.EqualError(t, q.PostProgram(p),
-		"ibv_wr_complete: QP 0x12 (RC): WR 0: UD gives it the address of a datagram, and RC has none: invalid argument")
+		"ibv_wr_complete: QP 0x12 (RC): WR 0: UD set a datagram address, but the RC queue pair is connected: "+
+			"invalid argument")
 	assert.Empty(t, x.calls)
 }
 

@@ -85,30 +85,30 @@ func TestCheckMessages(t *testing.T) {
 			"IBV_WR_ATOMIC_WRITE: not in ibv_post_send: struct ibv_send_wr has no operands " +
 				"for an atomic write; it is posted with ibv_wr_atomic_write"},
 		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = 77 },
-			"ibv_wr_opcode(77) is no operation that is known " +
+			"unknown opcode ibv_wr_opcode(77) " +
 				"(valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = ^ibv.WROpcode(0) },
-			"ibv_wr_opcode(4294967295) is no operation that is known " +
+			"unknown opcode ibv_wr_opcode(4294967295) " +
 				"(valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(ibv.SEND_INLINE) },
 			"IBV_SEND_INLINE is not valid with IBV_WR_RDMA_READ on RC (valid flags: " +
-				"IBV_SEND_FENCE|IBV_SEND_SIGNALED; operations that take it: " +
+				"IBV_SEND_FENCE|IBV_SEND_SIGNALED; valid operations: " +
 				"IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, " +
 				"IBV_WR_SEND_WITH_INV, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SIGNALED) },
-			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
+			"unknown send flag 0x100000 (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SOLICITED) },
-			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
+			"unknown send flag 0x100000 (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).Flags(ibv.SEND_IP_CSUM) },
-			"the device has no IBV_SEND_IP_CSUM for UD"},
+			"the device does not support IBV_SEND_IP_CSUM on UD"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.FetchAdd(0x2a, 16, 1, 1).SGE(1, 4, 1) },
-			"an atomic operation of 4 bytes, and it has to be 8"},
+			"an atomic operation of 4 bytes; it must have 8"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.CompareSwap(0x2a, 16, 1, 1, 1).SGE(1, 8, 1).SGE(1, 8, 1) },
-			"an atomic operation of 16 bytes, and it has to be 8"},
+			"an atomic operation of 16 bytes; it must have 8"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.CompareSwap(0x2a, 16, 1, 1, 1) },
-			"an atomic operation of 0 bytes, and it has to be 8"},
+			"an atomic operation of 0 bytes; it must have 8"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.FetchAdd(0x2a, 12, 1, 1).SGE(1, 8, 1) },
-			"an atomic operation at the remote address 0xc, and it has to be a multiple of 8"},
+			"an atomic operation at remote address 0xc, which is not a multiple of 8"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1) },
 			"a datagram needs an address handle"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).UD(8, 1<<24, 1) },
@@ -118,13 +118,13 @@ func TestCheckMessages(t *testing.T) {
 		{ibv.QPT_RC, func(b *SendBatch) { b.BindMW(0x2a, 8, 1, ibv.MWBindInfo{Length: 8}) },
 			"binding needs a memory window and a memory region"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).SGE(1, 1, 1).SGE(1, 1, 1) },
-			"3 entries, and the queue pair takes 2 at most"},
+			"3 entries exceed the queue pair's limit of 2"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).Inline(make([]byte, 9)).Inline(make([]byte, 8)) },
-			"17 inline bytes, and the queue pair takes 16 at most"},
+			"17 inline bytes exceed the queue pair's limit of 16"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 4097, 1) },
-			"a message of 4097 bytes, and the most is 4096"},
+			"a message of 4097 bytes exceeds the limit of 4096"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 4000, 1).SGE(1, 97, 1) },
-			"a message of 4097 bytes, and the most is 4096"},
+			"a message of 4097 bytes exceeds the limit of 4096"},
 	} {
 		d := newDevice(t, c.qpt)
 		q := sendQueue(t, d, o)
@@ -169,7 +169,7 @@ func TestCheckedLimits(t *testing.T) {
 	require.NoError(t, err)
 	b.Write(2, 1, 1).SGE(0, 1<<31, 1).SGE(0, 1, 1)
 	_, err = q.Post(b)
-	assert.ErrorContains(t, err, "WR 1 (id 0x2): a message of 2147483649 bytes, and the most is 2147483648")
+	assert.ErrorContains(t, err, "WR 1 (id 0x2): a message of 2147483649 bytes exceeds the limit of 2147483648")
 	b.Reset()
 	b.Write(1, 1, 1)
 	b.WR(0).NumSGE = -1
@@ -189,7 +189,7 @@ func TestCheckedStates(t *testing.T) {
 	}
 	d.qp.State = ibv.QPS_INIT
 	_, err := q.Post(b)
-	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x3): the send queue takes no work in INIT "+
+	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x3): the send queue accepts no requests in INIT "+
 		"(valid in: RTS, SQD, SQE, ERR): invalid argument")
 }
 

@@ -281,7 +281,8 @@ func TestConnectToMissingQP(t *testing.T) {
 
 	assert.Equal(t, ibv.QPS_RTS, e.qp.State())
 	err = e.qp.Connect(peer)
-	assert.ErrorContains(t, err, "the queue pair is in ERR on the device, because a request failed, although it was last moved to RTS")
+	assert.ErrorContains(t, err, "the queue pair is in ERR on the device, because a request failed, although it was "+
+		"last moved to RTS")
 	assert.ErrorContains(t, err, "Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), or create a new queue "+
 		"pair")
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))

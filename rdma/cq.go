@@ -271,7 +271,7 @@ func (q *CQ) notForUsers(verb string) error {
 // consumed returns the error of users' polls while the queue has a consumer.
 func (q *CQ) consumed(verb string, calls bool) error {
 	return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EBUSY, Reason: "the queue has " + consumer(calls) +
-		", which takes all completions: poll or wait there", Err: ErrInUse}
+		", which receives all completions: poll or wait there", Err: ErrInUse}
 }
 
 // consumer names the consumer of a queue in error texts.

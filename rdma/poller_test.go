@@ -89,9 +89,9 @@ func TestConsumersAreNamed(t *testing.T) {
 		own, err := create()
 		require.NoError(t, err)
 		_, err = NewPoller[int](e.cq, 1)
-		assert.ErrorContains(t, err, "the queue has "+name+" already")
+		assert.ErrorContains(t, err, "the queue already has "+name)
 		_, err = e.cq.Poll(make([]ibv.WC, 1))
-		assert.ErrorContains(t, err, "the queue has "+name+", which takes all completions")
+		assert.ErrorContains(t, err, "the queue has "+name+", which receives all completions")
 		require.NoError(t, own.Close())
 	}
 }
@@ -294,7 +294,7 @@ func TestPollsWhilePollerExists(t *testing.T) {
 		n, err := poll()
 		assert.Zero(t, n, name)
 		assert.ErrorIs(t, err, ErrInUse, name)
-		assert.ErrorContains(t, err, "which takes all completions: poll or wait there", name)
+		assert.ErrorContains(t, err, "which receives all completions: poll or wait there", name)
 	}
 	got := make([]Completed[int], 1)
 	n, err := p.Wait(soon(t), got)

@@ -180,7 +180,7 @@ func TestWRProgramRules(t *testing.T) {
 		{func(p *WRProgram) { p.BindMW(1, 1, 2, ibv.MWBindInfo{}) },
 			"ibv_wr_bind_mw: the queue pair lacks the function: it was created without it"},
 		{func(p *WRProgram) { a := p.Send(1).SGE(1, 2, 3); p.Send(2); a.SGE(4, 5, 6) },
-			"a request that others follow"},
+			"must be set before the next request"},
 	} {
 		x := newExtended(t, ibv.QPT_UC)
 		p := NewWRProgram(&x.qp)
@@ -194,7 +194,7 @@ func TestWRProgramRules(t *testing.T) {
 	assert.ErrorContains(t, sendQueue(t, newDevice(t, ibv.QPT_RC), options(8, 1, 0)).PostProgram(p),
 		"the program is of QP")
 	x.qp.QPBase.State = ibv.QPS_INIT
-	assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), "takes no work in INIT")
+	assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), "accepts no requests in INIT")
 }
 
 // extendedCQ is an extended completion queue over completions that the test sets.
@@ -313,18 +313,18 @@ func TestProgramCheckedByQueue(t *testing.T) {
 	require.NoError(t, err)
 	p := NewWRProgram(x)
 	for want, add := range map[string]func(WRRequest){
-		"3 entries, and the queue pair takes 2 at most": func(r WRRequest) {
+		"3 entries exceed the queue pair's limit of 2": func(r WRRequest) {
 			r.SGE(0, 0, 0).SGE(0, 0, 0).SGE(0, 0, 0)
 		},
-		"9 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) { r.Inline(make([]byte, 9)) },
-		"10 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) {
+		"9 inline bytes exceed the queue pair's limit of 8": func(r WRRequest) { r.Inline(make([]byte, 9)) },
+		"10 inline bytes exceed the queue pair's limit of 8": func(r WRRequest) {
 			r.Inline(make([]byte, 5)).Inline(make([]byte, 5))
 		},
-		"a message of 101 bytes, and the most is 100": func(r WRRequest) { r.SGE(1, 101, 1) },
-		"a message of 102 bytes, and the most is 100": func(r WRRequest) {
+		"a message of 101 bytes exceeds the limit of 100": func(r WRRequest) { r.SGE(1, 101, 1) },
+		"a message of 102 bytes exceeds the limit of 100": func(r WRRequest) {
 			r.SGE(1, 51, 1).SGE(1, 51, 1)
 		},
-		"a message of 103 bytes, and the most is 100": func(r WRRequest) { r.SGE(1, 1, 1).SetSGE(1, 103, 1) },
+		"a message of 103 bytes exceeds the limit of 100": func(r WRRequest) { r.SGE(1, 1, 1).SetSGE(1, 103, 1) },
 	} {
 		p.Reset()
 		p.Write(1, 1, 1).Signaled().SGE(1, 100, 1)
@@ -345,19 +345,19 @@ func TestProgramCheckedByQueue(t *testing.T) {
 		assert.ErrorIs(t, q.PostProgram(p), syscall.EINVAL)
 	}
 	for want, add := range map[string]func() WRRequest{
-		"of 4 bytes, and it has to be 8": func() WRRequest {
+		"of 4 bytes; it must have 8": func() WRRequest {
 			return p.FetchAdd(0x2a, 16, 1, 1).SGE(1, 4, 1)
 		},
-		"of 16 bytes, and it has to be 8": func() WRRequest {
+		"of 16 bytes; it must have 8": func() WRRequest {
 			return p.CompareSwap(0x2a, 16, 1, 1, 1).SGE(1, 16, 1)
 		},
-		"at the remote address 0xc, and it has to be a multiple of 8": func() WRRequest {
+		"at remote address 0xc, which is not a multiple of 8": func() WRRequest {
 			return p.FetchAdd(0x2a, 12, 1, 1).SGE(1, 8, 1)
 		},
-		"at the remote address 0xd, and it has to be a multiple of 8": func() WRRequest {
+		"at remote address 0xd, which is not a multiple of 8": func() WRRequest {
 			return p.AtomicWrite(0x2a, 13, 1, [8]byte{})
 		},
-		"at the remote address 0xe, and it has to be a multiple of 8": func() WRRequest {
+		"at remote address 0xe, which is not a multiple of 8": func() WRRequest {
 			r := p.FetchAdd(0x2a, 16, 1, 1).SGE(1, 8, 1)
 			r.SetRemote(14, 1)
 			return r
@@ -370,7 +370,7 @@ func TestProgramCheckedByQueue(t *testing.T) {
 	}
 	p.Reset()
 	p.Write(0x2a, 1, 1).Flags(1<<20).SGE(1, 100, 1)
-	assert.ErrorContains(t, q.PostProgram(p), "0x100000 is no send flag")
+	assert.ErrorContains(t, q.PostProgram(p), "unknown send flag 0x100000")
 	assert.Zero(t, calls, "rejected before the call")
 	assert.Equal(t, 16, q.Free())
 	p.Reset()
@@ -382,7 +382,7 @@ func TestProgramCheckedByQueue(t *testing.T) {
 	require.NoError(t, err)
 	p.Reset()
 	p.Write(1, 1, 1).Signaled().SGE(1, 1<<31, 1).SGE(1, 1, 1)
-	assert.ErrorContains(t, q.PostProgram(p), "a message of 2147483649 bytes, and the most is 2147483648")
+	assert.ErrorContains(t, q.PostProgram(p), "a message of 2147483649 bytes exceeds the limit of 2147483648")
 
 	x.QPBase.QPType = ibv.QPT_UD // a TSO request sends many messages
 	x.WRSendTSO, x.WRSend, x.WRSetUDAddr = x.WRRDMAWrite, x.WRRDMAWrite, x.WRRDMAWrite
@@ -393,7 +393,7 @@ func TestProgramCheckedByQueue(t *testing.T) {
 	assert.NoError(t, q.PostProgram(p))
 	p.Reset()
 	p.Send(1).Signaled().UD(1, 2, 3).SGE(1, 1000, 1)
-	assert.ErrorContains(t, q.PostProgram(p), "a message of 1000 bytes, and the most is 100")
+	assert.ErrorContains(t, q.PostProgram(p), "a message of 1000 bytes exceeds the limit of 100")
 }
 
 // A post of a nil or zero program fails and leaves the queue usable.
@@ -407,8 +407,8 @@ func TestZeroPrograms(t *testing.T) {
 			q.mu.Unlock()
 			assert.EqualError(t, q.PostProgram(nil),
 				"ibv_wr_complete: QP 0x12 (RC): the program is nil: invalid argument")
-			assert.EqualError(t, q.PostProgram(new(WRProgram)), "ibv_wr_complete: QP 0x12 (RC): the program is the "+
-				"zero value of its type, and needs its constructor: invalid argument")
+			assert.EqualError(t, q.PostProgram(new(WRProgram)), "ibv_wr_complete: QP 0x12 (RC): the program is a "+
+				"zero value; create it with its constructor: invalid argument")
 			posted := make(chan struct{})
 			go func() { defer close(posted); q.refused() }()
 			select {

@@ -190,13 +190,13 @@ func TestProgramCheckedEachTime(t *testing.T) {
 	q, err := NewSendQueue(&qp.QPBase, o)
 	require.NoError(t, err)
 	for reason, build := range map[string]func(p *WRProgram) WRRequest{
-		"a message of 101 bytes, and the most is 100": func(p *WRProgram) WRRequest {
+		"a message of 101 bytes exceeds the limit of 100": func(p *WRProgram) WRRequest {
 			return p.Write(1, 2, 3).SGE(4, 100, 5).SGE(6, 1, 7)
 		},
-		"65 inline bytes, and the queue pair takes 64 at most": func(p *WRProgram) WRRequest {
+		"65 inline bytes exceed the queue pair's limit of 64": func(p *WRProgram) WRRequest {
 			return p.Send(1).Inline(make([]byte, 65))
 		},
-		"at the remote address 0x4, and it has to be a multiple of 8": func(p *WRProgram) WRRequest {
+		"at remote address 0x4, which is not a multiple of 8": func(p *WRProgram) WRRequest {
 			return p.CompareSwap(1, 4, 3, 2, 1).SGE(1, 8, 2)
 		},
 	} {

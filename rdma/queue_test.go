@@ -77,13 +77,13 @@ func TestPostFails(t *testing.T) {
 			posted, err = q.Post(b)
 			assert.Zero(t, posted)
 			require.ErrorIs(t, err, runtime.ErrNotSupported)
-			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the failed WR is unknown, and all may have been "+
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the failed WR is unknown; any may have been "+
 				"posted: operation not supported")
 
 			b.SGEs(0)
 			b.Send(1).SGE(1, 1, 1)
 			_, err = q.Post(b)
-			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the batch is full: it was made for 8 work "+
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the batch has room for 8 work "+
 				"requests, not for 9: cannot allocate memory")
 		})
 	}
@@ -143,8 +143,8 @@ func TestRecvQueue(t *testing.T) {
 	fill(1)
 	b.Recv(9).SGE(1, 2, 3).SGE(4, 5, 6)
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 1 (id 0x9): 2 entries, and the queue takes 1 at "+
-		"most: invalid argument")
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 1 (id 0x9): 2 entries exceed the queue's limit "+
+		"of 1: invalid argument")
 	fill(2)
 	d.fail = 1
 	posted, err = q.Post(b)
@@ -153,7 +153,7 @@ func TestRecvQueue(t *testing.T) {
 	assert.Equal(t, 2, q.Free())
 	d.qp.State = ibv.QPS_RESET
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): the receive queue takes no work in RESET "+
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): the receive queue accepts no requests in RESET "+
 		"(valid in: INIT, RTR, RTS, SQD, SQE, ERR): invalid argument")
 	q.Reset()
 	assert.Equal(t, 4, q.Free())

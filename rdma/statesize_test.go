@@ -28,7 +28,7 @@ func TestStateInBytes(t *testing.T) {
 		for file, says := range map[string]string{
 			"qp.go":        fmt.Sprintf("QP takes %d bytes", qp),
 			"cq.go":        fmt.Sprintf("CQ takes %d bytes", cq),
-			"sendqueue.go": fmt.Sprintf("send queue takes %d bytes, a receive queue %d", send, recv),
+			"sendqueue.go": fmt.Sprintf("send queue occupies %d bytes and a receive queue %d", send, recv),
 		} {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)

@@ -22,7 +22,7 @@ func TestKernelENOTSUPP(t *testing.T) {
 	assert.EqualError(t, err,
 		"ibv_create_counters: fake: not supported by the kernel or its driver (ENOTSUPP, errno 524)")
 	post := &PostError{Verb: "ibv_post_send", QPNum: 1, QPType: ibv.QPT_RC, Index: -1, Errno: enotsupp}
-	assert.EqualError(t, post, "ibv_post_send: QP 0x1 (RC): the failed WR is unknown, and all may have been posted: "+
+	assert.EqualError(t, post, "ibv_post_send: QP 0x1 (RC): the failed WR is unknown; any may have been posted: "+
 		"not supported by the kernel or its driver (ENOTSUPP, errno 524)")
 	for _, err := range []error{err, post, &VerbError{Verb: "ibv_query_qp", Errno: enotsupp}} {
 		assert.ErrorIs(t, err, runtime.ErrNotSupported)

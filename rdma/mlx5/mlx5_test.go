@@ -77,7 +77,7 @@ func TestDynamicConnections(t *testing.T) {
 	first := p.Send(1)
 	p.Send(2)
 	mlx5.DC(first, 0x1000, 77, 1)
-	assert.ErrorContains(t, p.Err(), "for a request that others follow")
+	assert.ErrorContains(t, p.Err(), "must be set before the next request")
 	ex.QPBase.State = ibv.QPS_RESET
 	require.NoError(t, dci.Close())
 

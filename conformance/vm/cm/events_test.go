@@ -45,7 +45,7 @@ func TestConnectionEvents(t *testing.T) {
 	assert.Equal(t, id.LocalAddr(), other.PeerAddr())
 	err := other.PostSend(1, []byte("too soon"), nil, ibv.SEND_INLINE)
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	assert.ErrorContains(t, err, "takes no work in INIT", "wrong state")
+	assert.ErrorContains(t, err, "accepts no requests in INIT", "wrong state")
 	mr, err := other.RegMsgs(make([]byte, 32))
 	require.NoError(t, err)
 	require.NoError(t, other.PostRecv(1, mr.Bytes(), mr), "receives may be posted in INIT")

@@ -311,7 +311,7 @@ func postCause(q *queuePair, e *Event, full bool) cause {
 	}
 	recv := strings.Contains(e.Verb, "recv")
 	// The error of a check has a reason, that of a device does not.
-	explained := e.WRs == nil && e.Error != "" && !strings.Contains(e.Error, "takes no work in")
+	explained := e.WRs == nil && e.Error != "" && !strings.Contains(e.Error, "accepts no requests in")
 	const eopnotsupp = 95
 	switch {
 	case explained && e.Errno == eopnotsupp:
