@@ -22,8 +22,8 @@ import (
 var qpTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV,
 	ibv.QPT_DRIVER}
 
-// A checked queue accepts an operation with a flag if the man page's table allows it, or leaves it open and the headers
-// define both, on every type of queue pair.
+// On every type of queue pair, a checked queue accepts an operation with a flag if the man page's table allows it, or
+// if the table does not mention it and the headers define both.
 func TestChecksMatchTheTables(t *testing.T) {
 	taken, refusals := 0, 0
 	for _, qpt := range qpTypes {
@@ -51,7 +51,7 @@ func TestChecksMatchTheTables(t *testing.T) {
 				}
 				_, err := q.Post(b)
 				var e *PostError
-				// the rules accepted it, but an unsignaled request would fill this queue of one slot
+				// accepted by the checks, but one unsignaled request would fill this queue
 				if errors.As(err, &e) && e.Errno == syscall.ENOMEM {
 					err = nil
 				}
@@ -159,7 +159,7 @@ func TestCheckedLimits(t *testing.T) {
 	b.TSO(3, nil, 100).SGE(1, 1<<20, 1).UD(8, 1, 1) // many messages
 	b.Send(4).UD(8, 1, 1)
 	_, err := q.Post(b)
-	require.NoError(t, err, "the limits themselves are valid")
+	require.NoError(t, err, "requests at the limits are valid")
 
 	d = newDevice(t, ibv.QPT_RC)
 	q = sendQueue(t, d, options(64, 2, 16))
@@ -193,7 +193,7 @@ func TestCheckedStates(t *testing.T) {
 		"(valid in: RTS, SQD, SQE, ERR): invalid argument")
 }
 
-// TestCheckedStatesOnIWARP: the kernel moves a queue pair to RTS, and C's record stays INIT or RTR.
+// TestCheckedStatesOnIWARP: C's record of the state stays INIT or RTR, because the kernel moves queue pairs to RTS.
 func TestCheckedStatesOnIWARP(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	d.context.Device = ibv.PtrTo(&ibv.Device{TransportType: ibv.TRANSPORT_IWARP})
@@ -220,7 +220,7 @@ func TestFirstRequestIsAlwaysChecked(t *testing.T) {
 	}
 }
 
-// TestChecksAreShared: queues of equal configuration share one copy of the rules, which is freed with the last of them.
+// TestChecksAreShared: queues with equal limits share one table of rules, which is freed with the last of them.
 func TestChecksAreShared(t *testing.T) {
 	count := func() int {
 		sharedChecks.Lock()
@@ -242,7 +242,7 @@ func TestChecksAreShared(t *testing.T) {
 	assert.Eventually(t, func() bool { goruntime.GC(); return count() <= before }, 10*time.Second, time.Millisecond)
 }
 
-// TestPass: a list passes if and only if no request of it would be rejected. Its wr_ids and signals are recorded.
+// TestPass: a list passes if and only if each of its requests is valid. Its wr_ids and signaled requests are recorded.
 func TestPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := options(1, 2, 16)

@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestBusyPoll: polling before sleeping finds completions that arrive in time, stops when it finds none, is retried now
-// and then, and can be disabled.
+// TestBusyPoll: a wait polls before it sleeps. It stops doing so when polling finds no completions, retries it
+// occasionally, and SetBusyPoll disables it.
 func TestBusyPoll(t *testing.T) {
-	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
 	self, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	require.NoError(t, e.qp.Connect(self))

@@ -84,7 +84,7 @@ func TestProviderBuffer(t *testing.T) {
 	b.Bytes()[5] = 9
 	assert.EqualValues(t, 9, memory[5])
 	_, err = pd.RegBufMR(b, 60, 8, ibv.ACCESS_LOCAL_WRITE)
-	assert.ErrorContains(t, err, "8 bytes at 60 are not inside buffer of 64 bytes")
+	assert.ErrorContains(t, err, "8 bytes at offset 60 are not inside buffer of 64 bytes")
 	mr, err := pd.RegBufMR(b, 32, 8, ibv.ACCESS_LOCAL_WRITE)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(address(memory)+32), mr.Address())

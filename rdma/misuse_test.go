@@ -100,7 +100,7 @@ func TestNilObjectArguments(t *testing.T) {
 	}
 }
 
-// If a provider has no ibv_poll_cq, libibverbs fills its slot with a function that returns EOPNOTSUPP.
+// For a provider without ibv_poll_cq, libibverbs sets the slot to a function that returns EOPNOTSUPP.
 func TestPollWithoutPoll(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64,

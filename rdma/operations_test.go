@@ -13,12 +13,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// A queue pair accepts the operations that it was created for. Created without a list, it accepts all of its type.
+// A queue pair created with send_ops_flags accepts only these operations. Otherwise it accepts all operations of its
+// type.
 func TestSendOpsFlags(t *testing.T) {
 	asked := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD
 	of := map[bool]QueueOptions{false: options(64, 1, 0), true: options(64, 1, 0)}
 	only := of[true]
-	only.onlyOperations(asked)
+	only.limitOperations(asked)
 	of[true] = only
 	for some, o := range of {
 		d := newDevice(t, ibv.QPT_RC)
@@ -46,16 +47,16 @@ func TestSendOpsFlags(t *testing.T) {
 		}
 	}
 	d := newDevice(t, ibv.QPT_RC)
-	only.onlyOperations(asked)
+	only.limitOperations(asked)
 	err := sendQueue(t, d, only).BindMW(&ibv.MW{}, &ibv.MWBind{})
 	assert.ErrorContains(t, err, "ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x0): the queue pair was created without "+
 		"IBV_WR_BIND_MW")
 	only.Unchecked = true
 	_, err = sendQueue(t, d, only).Post(writes(sendBatch(t, 1, 1, 0), 1, 1))
-	assert.NoError(t, err, "an unchecked queue leaves it to C")
+	assert.NoError(t, err, "an unchecked queue passes it to C")
 }
 
-// Queue pair numbers have 16 bits on devices whose library truncates them, and 24 bits elsewhere.
+// Checks limit remote queue pair numbers to 16 bits for libefa, which truncates them, and to 24 bits for others.
 func TestRemoteQPNumBits(t *testing.T) {
 	of := func(provider string) QueueOptions {
 		o := options(4, 1, 0)
@@ -84,7 +85,7 @@ func TestRemoteQPNumBits(t *testing.T) {
 	}
 }
 
-// A receive without scatter/gather entries is rejected only where the library of the device would count it.
+// A receive without scatter/gather entries is rejected only for libefa.
 func TestReceivesWithoutEntries(t *testing.T) {
 	for _, provider := range []string{"mlx5", "efa"} {
 		o := options(4, 2, 0)

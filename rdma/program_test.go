@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// extendedQP is an extended queue pair whose slots record their calls.
+// extendedQP is an extended queue pair whose functions record their calls.
 type extendedQP struct {
 	*device
 	qp     ibv.QPEx
@@ -125,7 +125,7 @@ func TestWRProgram(t *testing.T) {
 	assert.EqualError(t, err, "ibv_wr_complete: QP 0x12 (RC): WR 0 (id 0x15): none of the requests was posted: "+
 		"cannot allocate memory")
 	assert.Equal(t, []string{"21 IBV_SEND_FENCE: write 17 101", "sge 18 201 65"}, x.calls[1:3])
-	assert.Equal(t, 8, q.Free(), "its slots are free again")
+	assert.Equal(t, 8, q.Free(), "the slots are free again")
 
 	p.Send(9)
 	assert.ErrorContains(t, q.PostProgram(p), "cannot grow")
@@ -136,7 +136,7 @@ func TestWRProgram(t *testing.T) {
 	assert.Empty(t, x.calls)
 }
 
-// TestWideWRProgram: numbers of 64 bits are not truncated on 32-bit machines, when appended or when patched.
+// TestWideWRProgram: 64-bit numbers are not truncated on 32-bit machines, neither when appended nor when patched.
 func TestWideWRProgram(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	q := x.queue(t, options(8, 1, 0))
@@ -197,7 +197,7 @@ func TestWRProgramRules(t *testing.T) {
 	assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), "accepts no requests in INIT")
 }
 
-// extendedCQ is an extended completion queue over completions that the test sets.
+// extendedCQ is an extended completion queue that returns the completions that a test sets.
 type extendedCQ struct {
 	cq      ibv.CQEx
 	wcs     []ibv.WC
@@ -248,7 +248,7 @@ func TestPollProgram(t *testing.T) {
 	found, err := p.Poll()
 	require.NoError(t, err)
 	assert.Empty(t, found)
-	assert.Equal(t, []string{"start"}, x.calls, "an empty queue is not ended")
+	assert.Equal(t, []string{"start"}, x.calls, "ibv_end_poll is not called for an empty queue")
 
 	x.calls = nil
 	x.wcs = []ibv.WC{
@@ -271,7 +271,7 @@ func TestPollProgram(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EIO)
 	require.Len(t, found, 1)
 	assert.Equal(t, Completion{WRID: 3, Status: ibv.WC_RETRY_EXC_ERR}, found[0],
-		"nothing is left of former completions")
+		"values of earlier completions are cleared")
 	assert.Equal(t, "end", x.calls[len(x.calls)-1])
 
 	send := sendQueue(t, newDevice(t, ibv.QPT_RC), options(4, 1, 0))
@@ -295,7 +295,7 @@ func TestPollProgram(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Programs do not know capacities; the checked queue that they are posted to does.
+// The limits of a checked queue apply to programs when they are posted.
 func TestProgramCheckedByQueue(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	x := &ibv.QPEx{QPBase: d.qp}
@@ -376,7 +376,7 @@ func TestProgramCheckedByQueue(t *testing.T) {
 	p.Reset()
 	p.Write(1, 1, 1).Signaled().Inline(make([]byte, 8))
 	p.Write(2, 1, 1).Signaled().SGE(1, 50, 1).SGE(1, 50, 1)
-	assert.NoError(t, q.PostProgram(p), "the limits themselves are valid")
+	assert.NoError(t, q.PostProgram(p), "requests at the limits are valid")
 
 	q, err = NewSendQueue(&x.QPBase, options(16, 2, 8))
 	require.NoError(t, err)

@@ -16,10 +16,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
-// longRunner hides the type of C's path, so that programs never go the short way.
+// longRunner hides the type of C's path, so that programs never use the fast path.
 type longRunner struct{ datapath.Runner }
 
-// nativeExtended returns an extended queue pair whose functions are C, and the digest of their arguments.
+// nativeExtended returns an extended queue pair whose functions are in C, and a digest of the arguments of their calls.
 func nativeExtended(t testing.TB) (d *device, qp *ibv.QPEx, digest *uint64) {
 	d = native(t)
 	l, err := nativeDevice()
@@ -41,8 +41,8 @@ func nativeExtended(t testing.TB) (d *device, qp *ibv.QPEx, digest *uint64) {
 	return d, qp, ibv.Ptr[uint64](symbol("device_wr_digest")).Deref()
 }
 
-// TestProgramsTheShortWay compares programs that go to C directly, or through the checks of a list, with the general
-// way: they make the same calls, are rejected for the same reasons, and take and release the same slots.
+// TestProgramsTheShortWay compares the fast path of programs with the general path: both make the same calls, reject
+// the same programs with the same errors, and take and release the same slots.
 func TestProgramsTheShortWay(t *testing.T) {
 	_, qp, digest := nativeExtended(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -182,7 +182,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 	})
 }
 
-// TestProgramCheckedEachTime: a program that was accepted before is still checked against the queue's state.
+// TestProgramCheckedEachTime: each post of a program checks it again, even if it was accepted before.
 func TestProgramCheckedEachTime(t *testing.T) {
 	_, qp, digest := nativeExtended(t)
 	o := nativeOptions("system")

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// recipe is a work request of any opcode with any attributes.
+// recipe describes a work request of any opcode with any attributes.
 type recipe struct {
 	kind, bytes int
 	a, b, c     uint64
@@ -107,7 +107,7 @@ func boolTo(b bool) int {
 	return 0
 }
 
-// A reused batch builds the same list as a new one: its former contents leave no byte behind.
+// A reused batch builds the same list as a new one: no byte of its former contents remains.
 func TestBatchReuse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		used, err := NewSendBatch(4, 3, 16)
@@ -154,7 +154,7 @@ func scribble(b *SendBatch, n int) int {
 	return n
 }
 
-// Fill returns zeroed requests, except after another Fill of the same length, which returns that one's requests.
+// Fill returns zeroed requests. After another Fill of the same length, it returns that call's requests.
 func TestFill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		used, err := NewSendBatch(4, 3, 16)
@@ -227,7 +227,7 @@ func TestFillPosts(t *testing.T) {
 	}
 	assert.Panics(t, func() { b.Fill(5) })
 	assert.Panics(t, func() { b.Fill(-1) })
-	assert.Equal(t, 3, b.Len(), "nothing happened")
+	assert.Equal(t, 3, b.Len(), "the batch is unchanged")
 }
 
 func TestBatchRoom(t *testing.T) {

@@ -251,7 +251,7 @@ func TestTagLimits(t *testing.T) {
 	keep(t, plain, err)
 	_, err = matching(g.pd, plain)
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "libmlx5 matches tags with an extended completion queue alone")
+	require.ErrorContains(t, err, "libmlx5 requires an extended completion queue for tag matching")
 	wcs := make([]ibv.WC, 1)
 	_, err = g.cq.Poll(wcs)
 	require.ErrorContains(t, err, "use PollProgram or WaitProgram")
