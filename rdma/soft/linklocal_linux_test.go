@@ -71,7 +71,7 @@ func TestLinkLocal(t *testing.T) {
 		"[fe80::1%lo]:0": "the network interface of that address has no RDMA device"} {
 		err := newID().ResolveAddr(ctx, netip.MustParseAddrPort(from), netip.MustParseAddrPort("[fe80::2%near0]:7"),
 			time.Second)
-		assert.ErrorContains(t, err, "the source is "+from)
+		assert.ErrorContains(t, err, "source "+from)
 		assert.ErrorContains(t, err, want)
 	}
 	id := newID()

@@ -100,7 +100,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	owner, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, owner, err)
 	require.NoError(t, owner.Bind(source))
-	const names = "the source is 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
+	const names = "source 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
 	_, err = (&Dialer{Config: Config{Backend: f}, LocalAddr: source}).Dial(soon(t), "127.0.0.2:7471")
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, names)
@@ -108,7 +108,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	_, err = (&Dialer{Config: Config{Backend: f}, LocalAddr: netip.MustParseAddrPort("192.0.2.1:0")}).Dial(soon(t),
 		"127.0.0.2:7471")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
-	assert.ErrorContains(t, err, "the source is 192.0.2.1:0: it is not an address of this machine")
+	assert.ErrorContains(t, err, "source 192.0.2.1:0: not an address of this machine")
 }
 
 // TestDialContext: the network selects the address family, as with net.Dialer.
