@@ -22,7 +22,7 @@ func TestConfig(t *testing.T) {
 		Linger: DefaultLinger, Heartbeat: DefaultHeartbeat, AckTimeout: DefaultAckTimeout}, c)
 	c, err = (&Config{Buffer: protocol.MinBuffer + 1}).complete()
 	require.NoError(t, err)
-	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages after it stay in place")
+	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages follow the buffer and stay aligned")
 	for _, bad := range []Config{{Buffer: 1}, {Buffer: protocol.MaxBuffer + 1}, {AckTimeout: 32},
 		{Protocol: RSocket + 1}, {Linger: -1},
 		{BusyPoll: -2}} {

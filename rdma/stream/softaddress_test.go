@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// serve accepts streams and sends each one its local address.
+// serve accepts streams and sends its local address on each.
 func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 	t.Helper()
 	l, err := listening(Config{Backend: f, Buffer: 8 << 10}).Listen(context.Background(), at)
@@ -39,7 +39,7 @@ func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 	return l
 }
 
-// TestSoftAddressesReach checks which addresses reach which devices.
+// TestSoftAddressesReach checks which device each address leads to.
 func TestSoftAddressesReach(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	everywhere := serve(t, f, ":7471")
@@ -80,7 +80,7 @@ func TestSoftAddressesReach(t *testing.T) {
 	}
 }
 
-// TestSoftDialUnused: Dial's deadline bounds the search for an address that does not answer.
+// TestSoftDialUnused: the deadline of Dial limits resolving an address that does not answer.
 func TestSoftDialUnused(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	f.SetLink("soft1", false)

@@ -89,7 +89,7 @@ func TestSoftUnknownAddress(t *testing.T) {
 	assert.ErrorContains(t, err, known)
 }
 
-// TestSoftLocalAddress: the two ends of a stream are on two devices if the dialer selects that.
+// TestSoftLocalAddress: Dialer.LocalAddr can put the two sides of a stream on two devices.
 func TestSoftLocalAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	listener, err := listening(Config{Backend: f}).Listen(soon(t), "soft1:0")

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// imm is the completion of a write of n bytes into the ring.
+// imm returns the completion of a write of n bytes into the ring.
 func imm(n uint32) *ibv.WC {
 	wc := &ibv.WC{Opcode: ibv.WC_RECV_RDMA_WITH_IMM, WCFlags: ibv.WC_WITH_IMM, ByteLen: n}
 	*wc.ImmData() = ibv.ToBE32(n)
@@ -26,7 +26,7 @@ func (s *Stream) controlOf(c control) *ibv.WC {
 	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: uint32(len(b)), WRID: recvBit}
 }
 
-// TestReceiveFromHostilePeer: an invalid message of the peer is an error, and changes nothing.
+// TestReceiveFromHostilePeer: an invalid message is an error and changes nothing.
 func TestReceiveFromHostilePeer(t *testing.T) {
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, 2*offerSize), sent: 10,
 		Link: Link{Messages: 3, Reads: Reads{Ours: 1}}}
@@ -89,8 +89,8 @@ func TestReceiveFromHostilePeer(t *testing.T) {
 	assert.EqualValues(t, 10, s.taken, "an old message changes nothing")
 }
 
-// TestOffersArriveInOrder: data written after an offer, and the end of data, arrive only after the offer was fetched. A
-// peer that exceeds the limit of offers is an error.
+// TestOffersArriveInOrder: data and the end of data that follow an offer arrive only after the offer was fetched. Too
+// many offers are an error.
 func TestOffersArriveInOrder(t *testing.T) {
 	reads := Link{Reads: Reads{Ours: 1}}
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
@@ -128,11 +128,10 @@ func TestOffersArriveInOrder(t *testing.T) {
 	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
 	_, err = receive(s.controlOf(control{offer: &span{n: 1}}))
 	assert.ErrorIs(t, err, syscall.EPROTO)
-	assert.ErrorContains(t, err, "although this side has not announced reads")
+	assert.ErrorContains(t, err, "but this side has not announced fetching")
 }
 
-// TestOffersOnlyToReaders: pieces are offered only if both ends allow reads and the peer announces that it
-// reads.
+// TestOffersOnlyToReaders: pieces are offered only if both sides allow reads and the peer announces that it fetches.
 func TestOffersOnlyToReaders(t *testing.T) {
 	for ours := range uint8(2) {
 		for theirs := range uint8(2) {
@@ -145,7 +144,7 @@ func TestOffersOnlyToReaders(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutFetches: staging that the peer may still read is not reused, however much else it has received
+// TestPeerWithoutFetches: staging that the peer may still read is not reused, however much else the peer has received
 // and acknowledged.
 func TestPeerWithoutFetches(t *testing.T) {
 	const part = 64 << 10

@@ -11,13 +11,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
-// shape describes the memory of a connection. Connections with the same shape may use it in succession.
+// shape is the layout of a connection's memory. Memory is reused by connections with the same shape.
 type shape struct {
 	there  int // bytes that the peer writes into
-	staged int // bytes of staging for sends
+	staged int // bytes of staging
 	recvs  int
-	sges   int             // entries of a receive
-	access ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or none
+	sges   int             // scatter/gather entries per receive
+	access ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or 0
 }
 
 func (s shape) bytes() int { return s.there + s.staged }
@@ -25,23 +25,23 @@ func (s shape) bytes() int { return s.there + s.staged }
 // memory is a connection's memory.
 type memory struct {
 	shape   shape
-	there   *rdma.Buffer // the peer writes into it
+	there   *rdma.Buffer // written by the peer
 	staged  *rdma.Buffer
-	thereMR *rdma.MR // not reused by the next connection, because the peer knows its key
+	thereMR *rdma.MR // not reused, because the peer knows its key
 	mr      *rdma.MR // of staged; created for the first send that is not inline
-	exposed *rdma.MR // of staged, for the peer to read, or nil
+	exposed *rdma.MR // of staged, for reads by the peer; or nil
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
 
 	mu    sync.Mutex // guards the fields below
 	held  int        // number of Holds on there
-	alone bool       // everything but there is closed
+	alone bool       // everything except there is closed
 }
 
-// Hold is memory that a program reads in place.
+// Hold keeps memory valid that a program reads in place.
 type Hold struct{ m *memory }
 
-// Hold keeps the memory that the peer writes into mapped, even after Close.
+// Hold keeps the memory that the peer writes into mapped, even after Close, until Release.
 func (l *Link) Hold() Hold {
 	m := l.memory
 	m.mu.Lock()
@@ -60,8 +60,8 @@ func (h Hold) Release() {
 	}
 }
 
-// leave closes everything but the memory that the peer writes into, which the last Release closes. It reports whether
-// that memory is held; otherwise it does nothing.
+// leave closes everything except there, and leaves closing it to the last Release. It reports whether there is held; if
+// not, it does nothing.
 func (m *memory) leave() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -76,18 +76,18 @@ func (m *memory) leave() (bool, error) {
 	return true, err
 }
 
-// Pool keeps the memory of closed connections of one domain for later ones. Send memory stays registered. Memory that
-// peers write into is registered again, because the former peer has the key, and is cleared, because otherwise the next
-// peer could make the program read it.
+// Pool keeps the memory of closed connections in one protection domain for later ones. Staging stays registered. Memory
+// that peers write into is registered again, because the former peer knows the key, and cleared, because otherwise the
+// next peer could make the program read the old data.
 type Pool struct {
-	Most int // bytes that are kept
+	Most int // maximum bytes kept
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	kept  map[shape][]*memory
 	bytes int
 }
 
-// get returns memory, of a closed connection if there is one with the same shape.
+// get returns memory of a shape: that of a closed connection, or new memory.
 func (p *Pool) get(pd *rdma.PD, of shape) (*memory, error) {
 	m := p.take(of)
 	if m == nil {
@@ -117,7 +117,7 @@ func (p *Pool) take(of shape) *memory {
 	return m
 }
 
-// put takes over the memory of a connection whose queue pair is gone.
+// put adds the memory of a connection whose queue pair is gone.
 func (p *Pool) put(m *memory) error {
 	if err := m.thereMR.Close(); err != nil {
 		return errors.Join(err, m.close())
@@ -148,7 +148,7 @@ func (p *Pool) put(m *memory) error {
 	return nil
 }
 
-// Objects are the kept objects of the domain, which is closed together with them.
+// Objects returns the kept objects, which must be closed together with the domain.
 func (p *Pool) Objects() (all []rdma.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,11 +190,12 @@ func (m *memory) make() (err error) {
 	return err
 }
 
-// region returns the registered memory of sends. Small messages need none.
+// region returns the registered region for sends. The first call registers it, because connections with only inline
+// sends do not need it.
 func (m *memory) region(pd *rdma.PD) (rdma.Region, error) {
 	if m.mr == nil {
 		var err error
-		// it may outlive the connection that creates it
+		// the region may outlive this connection
 		made.Shared(func() { m.mr, err = pd.RegBuffer(m.staged, ibv.ACCESS_LOCAL_WRITE|m.shape.access) })
 		if err != nil {
 			return rdma.Region{}, err

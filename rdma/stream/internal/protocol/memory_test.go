@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestPool: memory of a closed connection is reused by the next one, without its old content and without the key of the
-// former peer; and no more than the limit is kept.
+// TestPool: the next connection reuses the memory of a closed one, without its contents and without the key of its
+// peer. The pool keeps no more than its limit.
 func TestPool(t *testing.T) {
 	f, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -28,7 +28,7 @@ func TestPool(t *testing.T) {
 	for i := range all {
 		all[i], err = p.get(pd, of)
 		require.NoError(t, err)
-		assert.Nil(t, all[i].mr, "nothing was sent from there")
+		assert.Nil(t, all[i].mr, "never registered, because nothing was sent")
 		_, err = all[i].region(pd)
 		require.NoError(t, err)
 	}
@@ -43,19 +43,19 @@ func TestPool(t *testing.T) {
 	l := Link{pd: pd, memory: a, staging: a.staged.Bytes(), staged: 4000 + 3*4096, unstaged: 3900 + 3*4096}
 	exposed, err := l.expose(200)
 	require.NoError(t, err)
-	for i, b := range l.staging { // data in flight is from 3900 to 4000, and 200 more bytes follow
-		assert.Equal(t, i < 104 || i >= 3900, b == 1, "former bytes at %d", i)
+	for i, b := range l.staging { // bytes 3900 to 4000 are in flight, and 200 more are staged
+		assert.Equal(t, i < 104 || i >= 3900, b == 1, "old data at %d", i)
 	}
 	twice, err := l.expose(200)
 	require.NoError(t, err)
 	assert.Same(t, exposed, twice)
 	require.NoError(t, p.put(a))
-	assert.Nil(t, a.exposed, "the former peer knows its key")
+	assert.Nil(t, a.exposed, "closed, because the former peer knows its key")
 	other := of
 	other.there *= 2
 	b, err := p.get(pd, other)
 	require.NoError(t, err)
-	assert.NotSame(t, a, b, "of another shape")
+	assert.NotSame(t, a, b, "the shape differs")
 	require.NoError(t, p.put(b))
 	again, err := p.get(pd, of)
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// half is one side of a stream, reduced to its counters: its messages go into the other's queue, in order.
+// half models one side of a stream by its counters. Its messages go into the other side's queue, in order.
 type half struct {
 	Stream
 	in    []message
@@ -52,15 +52,15 @@ type message struct {
 	control *control
 }
 
-// TestCreditsNeverRunOut makes two sides send, receive, fetch, read and complete their sends in any order. No side may
-// send to a peer that has no receive left or no room in its ring, and as long as a side has data to write, at least one
-// side can proceed.
+// TestCreditsNeverRunOut makes two sides send, receive, fetch, read and complete sends in random order. No side may
+// send to a peer without a free receive or without room in its ring, and while a side has data to write, at least one
+// side must be able to proceed.
 func TestCreditsNeverRunOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sides [2]half
 		depth := rapid.IntRange(8, 64).Draw(t, "depth")
 		sizes, mosts := []int{MinBuffer, 5000, 1 << 16, 1 << 18}, []int{16, 512, 1 << 18}
-		if rapid.Bool().Draw(t, "large") { // or nearly nothing would be offered
+		if rapid.Bool().Draw(t, "large") { // most smaller pieces are not offered
 			sizes, mosts = []int{1 << 18, 1<<18 + 5000}, []int{1 << 18, 1 << 20}
 		}
 		for i := range sides {
@@ -75,7 +75,7 @@ func TestCreditsNeverRunOut(t *testing.T) {
 			sides[i].peer = hello{size: uint32(len(sides[1-i].ring)), depth: uint16(depth),
 				fetches: rapid.Bool().Draw(t, "fetches")}
 			sides[i].agree()
-			// numbers of messages and of offers exceed their fields of 31 and 32 bits
+			// counters of messages and offers overflow their fields of 31 and 32 bits
 			begin := rapid.SampledFrom([]uint64{0, fetchBit - 1, 1<<32 - 1}).Draw(t, "begin")
 			from, to := &sides[i], &sides[1-i]
 			from.Messages, from.Completed, from.peerHandled, from.peerHas = begin, begin, begin, uint32(begin)
@@ -108,7 +108,7 @@ func TestCreditsNeverRunOut(t *testing.T) {
 	})
 }
 
-// act does one thing on one side, if it can.
+// act performs one action on one side, if possible.
 func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) bool {
 	s, other := &sides[i], &sides[1-i]
 	send := func(m message, signaled bool) {
