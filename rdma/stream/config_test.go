@@ -34,19 +34,19 @@ func TestConfig(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	came := make(chan bool, 8)
+	expired := make(chan bool, 8)
 	d := newDeadline()
-	d.came = func() { came <- true }
+	d.expired = func() { expired <- true }
 	d.set(time.Now().Add(time.Hour))
 	assert.False(t, isDone(d.passed()))
 	d.set(time.Now().Add(-time.Second))
 	assert.True(t, isDone(d.passed()))
-	<-came
+	<-expired
 	d.set(time.Now().Add(time.Hour))
 	assert.False(t, isDone(d.passed()), "moved again")
 	d.set(time.Now().Add(5 * time.Millisecond))
 	<-d.passed()
-	<-came
+	<-expired
 	d.set(time.Time{})
 	assert.False(t, isDone(d.passed()))
 }

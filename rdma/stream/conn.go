@@ -48,8 +48,8 @@ type Conn struct {
 	writer  writer
 	lending lending
 
-	moved    chan struct{} // holds a token after an event that may end a wait of Close
-	returned chan struct{} // holds a token after all receives have completed
+	eventArrived chan struct{} // holds a token after an event that may end a wait of Close
+	returned     chan struct{} // holds a token after all receives have completed
 
 	mu        sync.Mutex
 	err       error // why the connection failed
@@ -65,13 +65,13 @@ type Conn struct {
 	received  uint64         // number of messages
 	released  bool           // objects are released, or being released
 
-	watcher func(Readiness)    // set by Watch, or nil
-	beat    *time.Timer        // or nil
-	ctx     context.Context    // of the connection's goroutines
-	cancel  context.CancelFunc // nil before start
-	workers sync.WaitGroup
-	once    sync.Once
-	ended   error
+	watcher   func(Readiness)    // set by Watch, or nil
+	heartbeat *time.Timer        // or nil
+	ctx       context.Context    // of the connection's goroutines
+	cancel    context.CancelFunc // nil before start
+	workers   sync.WaitGroup
+	once      sync.Once
+	ended     error
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -79,12 +79,12 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(id *endpoint, config Config) *Conn {
 	c := &Conn{
 		id: id, config: config, dead: make(chan struct{}),
-		closed: make(chan struct{}), moved: make(chan struct{}, 1), returned: make(chan struct{}, 1),
+		closed: make(chan struct{}), eventArrived: make(chan struct{}, 1), returned: make(chan struct{}, 1),
 	}
 	c.protocol = config.Protocol.new()
 	c.link = c.protocol.Objects()
 	c.reader.begin(c.interrupt)
-	c.writer.begin(c.interrupt, c.ask)
+	c.writer.begin(c.interrupt, c.probePeer)
 	return c
 }
 
@@ -225,7 +225,7 @@ func (c *Conn) fail(err error) {
 func (c *Conn) interrupt() {
 	signal(c.reader.ready)
 	signal(c.writer.ready)
-	signal(c.moved)
+	signal(c.eventArrived)
 	if r := c.poller; r != nil && r.leader.Load() == c {
 		r.interrupt()
 	}
@@ -247,7 +247,7 @@ func (c *Conn) start() {
 	c.sendControl() // precedes any data
 	c.mu.Unlock()
 	c.id.forward(c.event)
-	c.startBeat()
+	c.startHeartbeat()
 }
 
 // event handles an event of the ID, such as a disconnect by the peer.
@@ -328,8 +328,8 @@ func (c *Conn) awaitReturn(ctx context.Context) bool {
 	}
 }
 
-// startBeat starts the timer that sends a heartbeat after a period without messages.
-func (c *Conn) startBeat() {
+// startHeartbeat starts the timer that sends a heartbeat after a period without messages.
+func (c *Conn) startHeartbeat() {
 	every := c.config.Heartbeat
 	if every <= 0 {
 		return
@@ -337,7 +337,7 @@ func (c *Conn) startBeat() {
 	last := uint64(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.beat = time.AfterFunc(every, func() {
+	c.heartbeat = time.AfterFunc(every, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.err != nil || c.gone || c.released {
@@ -348,7 +348,7 @@ func (c *Conn) startBeat() {
 		} else {
 			last = now
 		}
-		c.beat.Reset(every)
+		c.heartbeat.Reset(every)
 	})
 }
 
@@ -429,7 +429,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 	c.wakeLenders()
 	signal(c.reader.ready)
 	signal(c.writer.ready)
-	signal(c.moved)
+	signal(c.eventArrived)
 	c.changed()
 }
 
@@ -540,7 +540,7 @@ func (c *Conn) sendEnd() error {
 	}
 	c.mu.Unlock()
 	late := newDeadline()
-	late.came = c.interrupt
+	late.expired = c.interrupt
 	late.set(time.Now().Add(c.config.Linger))
 	defer late.stop()
 	for leaving := false; ; {
@@ -617,7 +617,7 @@ func (c *Conn) awaitEnd(late *deadline, over func() bool) {
 	select {
 	case r.turn <- struct{}{}:
 		r.lead(c, over)
-	case <-c.moved:
+	case <-c.eventArrived:
 		r.turns.Add(1)
 	case <-c.dead:
 	case <-late.passed():
@@ -628,7 +628,7 @@ func (c *Conn) awaitEnd(late *deadline, over func() bool) {
 func (c *Conn) release() error {
 	c.reader.deadline.stop()
 	c.writer.deadline.stop()
-	c.stopAsking()
+	c.stopProbing()
 	if c.cancel != nil {
 		c.id.forward(nil)
 		c.cancel()
@@ -639,8 +639,8 @@ func (c *Conn) release() error {
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
 	c.mu.Lock()
-	if c.released = true; c.beat != nil {
-		c.beat.Stop()
+	if c.released = true; c.heartbeat != nil {
+		c.heartbeat.Stop()
 	}
 	c.mu.Unlock()
 	if c.cancel != nil {

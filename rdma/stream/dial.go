@@ -231,7 +231,7 @@ func (c *Conn) open(reads protocol.Reads) error {
 		return err
 	}
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.poller.cq,
-		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.mostReads()),
+		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.maxReads()),
 		// A software device does not copy or pin memory. Adapters pin it, because on-demand paging is slow.
 		OnDemand: chosen.IsSoftware(c.config.Backend)})
 }

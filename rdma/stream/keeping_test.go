@@ -60,7 +60,7 @@ func TestKeeping(t *testing.T) {
 		}()
 	}
 	assert.Eventually(t, func() bool {
-		for kept && time.Since(k.yielded) <= lookEvery {
+		for kept && time.Since(k.yielded) <= yieldInterval {
 		}
 		k.decide()
 		return !kept

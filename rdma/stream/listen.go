@@ -234,7 +234,7 @@ func (l *Listener) handshake(id *endpoint, e cm.Event, work *made.Work) {
 // connection counts toward the backlog, because two forged packets are enough to create it.
 func (c *Conn) confirmed(ctx context.Context) bool {
 	late := newDeadline()
-	late.came = c.interrupt
+	late.expired = c.interrupt
 	late.set(time.Now().Add(c.config.HandshakeTimeout))
 	defer late.stop()
 	defer context.AfterFunc(ctx, c.interrupt)()

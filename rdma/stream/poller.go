@@ -81,7 +81,7 @@ func (p *poller) grow(entries int) bool {
 	if entries <= now {
 		return true
 	}
-	return entries <= mostEntries && p.cq.Resize(max(entries, min(2*now+2, mostEntries))) == nil
+	return entries <= maxEntries && p.cq.Resize(max(entries, min(2*now+2, maxEntries))) == nil
 }
 
 func (p *poller) close() error { return rdma.CloseAll(nil, p.cq, p.channel) }
@@ -256,9 +256,9 @@ func (p *poller) startBackground() {
 	signal(p.released)
 }
 
-// mostAttempts is the number of consecutive calls of tryPoll after which the background goroutine leaves polling to the
+// maxAttempts is the number of consecutive calls of tryPoll after which the background goroutine leaves polling to the
 // program.
-const mostAttempts = 16
+const maxAttempts = 16
 
 // tryPoll handles the available completions. Programs that poll call it.
 func (p *poller) tryPoll() {
@@ -271,7 +271,7 @@ func (p *poller) tryPoll() {
 			return true
 		})
 	default:
-		if p.attempts.Add(1) == mostAttempts {
+		if p.attempts.Add(1) == maxAttempts {
 			p.turns.Add(1)
 			p.interrupt()
 		}
@@ -291,7 +291,7 @@ func (p *poller) rest(now bool) {
 }
 
 // mayRest reports whether the background goroutine may leave polling to other goroutines while they do it.
-func (p *poller) mayRest() bool { return p.resting.Load() == 0 || p.attempts.Load() >= mostAttempts }
+func (p *poller) mayRest() bool { return p.resting.Load() == 0 || p.attempts.Load() >= maxAttempts }
 
 // background handles completions when no goroutine reads or writes.
 func (p *poller) background(ctx context.Context) {

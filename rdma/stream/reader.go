@@ -25,7 +25,7 @@ type reader struct {
 // begin initializes the reader. The deadline calls interrupt.
 func (r *reader) begin(interrupt func()) {
 	r.deadline, r.ready = newDeadline(), make(chan struct{}, 1)
-	r.deadline.came = interrupt
+	r.deadline.expired = interrupt
 }
 
 // Read waits for data and reads it.

@@ -18,7 +18,7 @@ import (
 // Sizes of objects shared by the streams of a device.
 const (
 	firstEntries = 254 // initial size of a poller's queue; with the two that rdma adds, a power of two
-	mostEntries  = 1<<15 - 2
+	maxEntries   = 1<<15 - 2
 	keptMemory   = 32 << 20 // maximum memory kept from closed streams, in bytes
 	keptLent     = 64 << 20 // maximum lent memory that stays registered, in bytes
 )
@@ -85,9 +85,9 @@ func (s *shared) leave() error {
 	return s.close()
 }
 
-// mostReads returns the device's maximum numbers of outstanding RDMA READs per queue pair, or 0 if unknown. They do not
+// maxReads returns the device's maximum numbers of outstanding RDMA READs per queue pair, or 0 if unknown. They do not
 // change, so they are cached.
-func (s *shared) mostReads() protocol.Reads {
+func (s *shared) maxReads() protocol.Reads {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reads != nil {
@@ -112,7 +112,7 @@ func (s *shared) poller(entries int, by waitPolicy) (*poller, error) {
 			p.reserved += entries
 			return p, nil
 		}
-		size = max(size, min(2*p.cq.Len()+2, mostEntries))
+		size = max(size, min(2*p.cq.Len()+2, maxEntries))
 	}
 	if attr, err := s.device.Query(); err == nil {
 		size = min(size, max(int(attr.MaxCQE)-2, entries))

@@ -42,7 +42,7 @@ func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 // TestSoftAddressesReach checks which device each address leads to.
 func TestSoftAddressesReach(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	everywhere := serve(t, f, ":7471")
+	wildcard := serve(t, f, ":7471")
 	config := Config{Backend: f, Buffer: 8 << 10}
 	ask := func(at string) (string, error) {
 		c, err := dialer(config).Dial(soon(t), at)
@@ -59,7 +59,7 @@ func TestSoftAddressesReach(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, at, got)
 	}
-	got, err := ask(everywhere.Addr().String()) // [::]
+	got, err := ask(wildcard.Addr().String()) // [::]
 	require.NoError(t, err)
 	assert.Equal(t, "[::1]:7471", got)
 	_, err = ask("127.0.0.1:7472")

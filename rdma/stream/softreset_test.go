@@ -29,10 +29,10 @@ func TestCloseResets(t *testing.T) {
 	_, err = servers[0].Read(b)
 	require.NoError(t, err)
 	assert.Equal(t, "word", string(b))
-	var moved atomic.Int32
+	var eventArrived atomic.Int32
 	runtime.Observe(func(function string, _ []uint64) runtime.Observation {
 		if function == "ibv_modify_qp" {
-			moved.Add(1)
+			eventArrived.Add(1)
 		}
 		return unobserved{}
 	})
@@ -45,5 +45,5 @@ func TestCloseResets(t *testing.T) {
 	time.Sleep(10 * time.Millisecond) // until the peer's disconnect arrives
 	assert.NoError(t, servers[0].Close())
 	both.Wait()
-	assert.EqualValues(t, 2, moved.Load())
+	assert.EqualValues(t, 2, eventArrived.Load())
 }

@@ -65,7 +65,7 @@ func TestSoftStreamWeight(t *testing.T) {
 	shared := &all[0].(*Conn).shared.all
 	pollers := len((*shared)[waitPolicy{}])
 	need := (ends + 2) * protocol.Entries(new(protocol.Stream))
-	assert.GreaterOrEqual(t, pollers, (need+mostEntries-1)/mostEntries, "no queue overflows")
+	assert.GreaterOrEqual(t, pollers, (need+maxEntries-1)/maxEntries, "no queue overflows")
 	assert.LessOrEqual(t, after.goroutines-before.goroutines, pollers+runtime.GOMAXPROCS(0))
 	assert.LessOrEqual(t, after.files-before.files, 4*(pollers+runtime.GOMAXPROCS(0)))
 	var closing sync.WaitGroup

@@ -31,10 +31,10 @@ func signal(c chan struct{}) {
 
 // deadline is a changeable time with a channel that is closed at that time.
 type deadline struct {
-	mu    sync.Mutex
-	timer *time.Timer
-	over  atomic.Pointer[chan struct{}] // closed at that time
-	came  func()                        // called at that time
+	mu      sync.Mutex
+	timer   *time.Timer
+	over    atomic.Pointer[chan struct{}] // closed at that time
+	expired func()                        // called at that time
 }
 
 func newDeadline() *deadline {
@@ -53,7 +53,7 @@ func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.passed() // came runs or has run
+		<-d.passed() // expired runs or has run
 	}
 	d.timer = nil
 	if isDone(d.passed()) {
@@ -66,12 +66,12 @@ func (d *deadline) set(t time.Time) {
 	if left := time.Until(t); left > 0 {
 		d.timer = time.AfterFunc(left, func() {
 			close(over)
-			d.came()
+			d.expired()
 		})
 		return
 	}
 	close(over)
-	d.came()
+	d.expired()
 }
 
 func (d *deadline) passed() <-chan struct{} { return *d.over.Load() }
@@ -87,11 +87,11 @@ func (d *deadline) stop() { d.set(time.Time{}) }
 const LearnedBusyPoll time.Duration = -1
 
 const (
-	mostLearned = 5 * time.Millisecond
-	tooSoon     = 100 * time.Microsecond // polling for replies within this time always pays: waking a thread is slow
+	maxLearned  = 5 * time.Millisecond
+	fastReply   = 100 * time.Microsecond // polling for replies within this time always pays: waking a thread is slow
 	waitsTried  = 8                      // number of waits of each kind before the kinds are compared
 	waitsPolled = 1024                   // number of polling waits after which sleeping is measured again
-	mostMisses  = 10                     // each miss doubles the number of sleeping waits before polling is retried
+	maxMisses   = 10                     // each miss doubles the number of sleeping waits before polling is retried
 )
 
 // learned is the state of LearnedBusyPoll: statistics of waits that polled and waits that slept.
@@ -110,8 +110,8 @@ type answers struct {
 	mean time.Duration
 }
 
-func (a *answers) add(took, most time.Duration) {
-	took = min(took, most)
+func (a *answers) add(took, limit time.Duration) {
+	took = min(took, limit)
 	a.n = min(a.n+1, waitsTried)
 	a.mean += (took - a.mean) / time.Duration(a.n)
 }
@@ -123,11 +123,11 @@ func (l *learned) begin() {
 	}
 	l.began = time.Now()
 	if l.polling && runtime.GOMAXPROCS(0) > 1 {
-		most := l.slept.mean // polling is useless if it would take longer than sleeping
+		limit := l.slept.mean // polling is useless if it would take longer than sleeping
 		if l.polled.n > 0 {
-			most = max(most, l.polled.mean)
+			limit = max(limit, l.polled.mean)
 		}
-		l.until = l.began.Add(min(4*most, mostLearned))
+		l.until = l.began.Add(min(4*limit, maxLearned))
 	}
 }
 
@@ -138,22 +138,22 @@ func (l *learned) end() {
 	}
 	took := time.Since(l.began)
 	if l.until.IsZero() { // limit the time: a pause of the peer is not a slow reply
-		l.slept.add(took, 2*mostLearned)
+		l.slept.add(took, 2*maxLearned)
 	} else { // limit the time of very late replies
 		l.polled.add(took, 2*l.slept.mean)
 	}
 	l.began, l.until = time.Time{}, time.Time{}
 	l.n++
 	if !l.polling {
-		if l.n >= waitsTried<<l.misses && l.slept.mean < mostLearned {
+		if l.n >= waitsTried<<l.misses && l.slept.mean < maxLearned {
 			l.turn()
 		}
 		return
 	}
 	switch {
 	case l.n < waitsTried:
-	case l.polled.mean > max(l.slept.mean-l.slept.mean/8, tooSoon):
-		l.misses = min(l.misses+1, mostMisses)
+	case l.polled.mean > max(l.slept.mean-l.slept.mean/8, fastReply):
+		l.misses = min(l.misses+1, maxMisses)
 		l.turn()
 	case l.n == waitsTried:
 		l.misses = 0
@@ -188,9 +188,9 @@ type threadPolicy struct {
 }
 
 const (
-	ownBefore = 16                   // value of own at which the goroutine keeps its thread
-	lookEvery = 4 * time.Millisecond // interval of checks whether other goroutines are ready to run
-	crowded   = time.Millisecond     // a yield that takes longer means that other goroutines are ready to run
+	ownBefore     = 16                   // value of own at which the goroutine keeps its thread
+	yieldInterval = 4 * time.Millisecond // interval of checks whether other goroutines are ready to run
+	yieldLimit    = time.Millisecond     // a yield that takes longer means that other goroutines are ready to run
 )
 
 // decide is called before a stream's goroutine waits. The background goroutine does not call it.
@@ -199,10 +199,10 @@ func (k *threadPolicy) decide() {
 		return
 	}
 	if k.kept {
-		if now := time.Now(); now.Sub(k.yielded) > lookEvery {
+		if now := time.Now(); now.Sub(k.yielded) > yieldInterval {
 			k.yielded = now
 			yield.Here()
-			if time.Since(now) > crowded || runtime.GOMAXPROCS(0) == 1 {
+			if time.Since(now) > yieldLimit || runtime.GOMAXPROCS(0) == 1 {
 				k.own = 0
 			}
 		}

@@ -24,11 +24,11 @@ type writer struct {
 	probe    probe
 }
 
-// begin initializes the writer. The deadline calls interrupt, and a Write that has waited for room calls ask.
-func (w *writer) begin(interrupt, ask func()) {
+// begin initializes the writer. The deadline calls interrupt, and a Write that has waited for room calls probePeer.
+func (w *writer) begin(interrupt, probePeer func()) {
 	w.deadline, w.ready = newDeadline(), make(chan struct{}, 1)
-	w.deadline.came = interrupt
-	w.probe.timer = time.AfterFunc(time.Hour, ask)
+	w.deadline.expired = interrupt
+	w.probe.timer = time.AfterFunc(time.Hour, probePeer)
 	w.probe.timer.Stop()
 }
 
@@ -115,7 +115,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	for {
 		want := int(min(left, math.MaxInt32))
 		m, err := c.tryGather(*v, want)
-		takeOff(v, m)
+		removeSent(v, m)
 		n += int64(m)
 		left -= int64(m)
 		switch {
@@ -155,8 +155,8 @@ func (c *Conn) tryGather(v net.Buffers, n int) (int, error) {
 	return c.send(protocol.Piece{Staged: room, More: room < n}, nil)
 }
 
-// takeOff removes the first n bytes and empty slices from v.
-func takeOff(v *net.Buffers, n int) {
+// removeSent removes the first n bytes and empty slices from v.
+func removeSent(v *net.Buffers, n int) {
 	for len(*v) > 0 && n >= len((*v)[0]) {
 		n -= len((*v)[0])
 		(*v)[0] = nil // lets the garbage collector free it
@@ -223,8 +223,8 @@ type probe struct {
 	last   uint64 // number of messages when the timer last fired; guarded by Conn.mu
 }
 
-// ask sends a probe if a Write has waited since the timer last fired.
-func (c *Conn) ask() {
+// probePeer sends a probe if a Write has waited since the timer last fired.
+func (c *Conn) probePeer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil || c.gone || isDone(c.closed) {
@@ -244,9 +244,9 @@ func (c *Conn) ask() {
 	c.writer.probe.timer.Reset(probeAfter)
 }
 
-// stopAsking stops the timer and waits for a running ask. The connection is closed.
-func (c *Conn) stopAsking() {
+// stopProbing stops the timer and waits for a running probePeer. The connection is closed.
+func (c *Conn) stopProbing() {
 	c.writer.probe.timer.Stop()
-	c.mu.Lock() // waits for a running ask
+	c.mu.Lock() // waits for a running probePeer
 	defer c.mu.Unlock()
 }

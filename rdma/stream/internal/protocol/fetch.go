@@ -8,8 +8,8 @@ import "fmt"
 // offered one from staging into its place in the ring. Thus each side's device (or with software devices, each
 // processor) moves half of the data. Pieces are offered only if the peer's hello has announced that it fetches.
 const (
-	leastOffered = 32 << 10 // minimum size of an offered piece in bytes; smaller ones are faster to write
-	mostOffers   = 8        // maximum number of offers that have not been fetched
+	minOffered = 32 << 10 // minimum size of an offered piece in bytes; smaller ones are faster to write
+	maxOffers  = 8        // maximum number of offers that have not been fetched
 )
 
 // span is an offered piece.
@@ -25,7 +25,7 @@ type span struct {
 
 // offers is a queue of offers that have not been fetched, oldest first.
 type offers struct {
-	all [mostOffers]span
+	all [maxOffers]span
 	n   int
 }
 
@@ -42,7 +42,7 @@ func (o *offers) drop(n int) {
 // agree decides whether pieces are offered. It is called when the peer's hello has arrived, and again when staging
 // exists. A side whose device, or whose peer's device, does not support reads has announced that it does not fetch.
 func (s *Stream) agree() {
-	if s.peer.fetches && s.Reads.Theirs > 0 && len(s.staging) >= offeringParts*leastOffered {
+	if s.peer.fetches && s.Reads.Theirs > 0 && len(s.staging) >= offeringParts*minOffered {
 		s.parts = offeringParts
 	}
 }
@@ -51,7 +51,7 @@ func (s *Stream) offersPieces() bool { return s.parts == offeringParts }
 
 // mayOffer reports whether a piece can be offered. Offered pieces alternate with written ones.
 func (s *Stream) mayOffer(p Piece) bool {
-	return s.offersPieces() && !s.lastOffered && p.More && p.Staged >= leastOffered && s.given.n < mostOffers
+	return s.offersPieces() && !s.lastOffered && p.More && p.Staged >= minOffered && s.ownOffers.n < maxOffers
 }
 
 // offer offers a piece and reports whether it succeeded.
@@ -64,7 +64,7 @@ func (s *Stream) offer(p Piece) (bool, error) {
 	own := uint64(len(s.staging))
 	o := span{address: m.Region().Address + s.staged%own, rkey: m.RKey(), n: uint32(p.Staged), from: s.staged,
 		begin: s.Written}
-	s.given.add(o)
+	s.ownOffers.add(o)
 	s.staged += uint64(p.Staged)
 	s.sent += uint64(p.Staged)
 	return true, s.postMessage(control{offer: &o}, true, p.Staged)
@@ -72,12 +72,12 @@ func (s *Stream) offer(p Piece) (bool, error) {
 
 // peerFetched handles the peer's report of its total number of fetched offers.
 func (s *Stream) peerFetched(all uint32) error {
-	n := all - s.peerHas
-	if n > uint32(s.given.n) {
-		return fmt.Errorf("%w: it reports %d fetched offers of %d", errProtocol, n, s.given.n)
+	n := all - s.peerFetchedTotal
+	if n > uint32(s.ownOffers.n) {
+		return fmt.Errorf("%w: it reports %d fetched offers of %d", errProtocol, n, s.ownOffers.n)
 	}
-	s.peerHas = all
-	s.given.drop(int(n))
+	s.peerFetchedTotal = all
+	s.ownOffers.drop(int(n))
 	s.free()
 	return nil
 }
@@ -86,11 +86,11 @@ func (s *Stream) peerFetched(all uint32) error {
 // fetched.
 func (s *Stream) arrive(n uint64) {
 	s.landed += n
-	if s.promised.n == 0 {
+	if s.peerOffers.n == 0 {
 		s.arrived = s.landed
 		return
 	}
-	s.promised.all[s.promised.n-1].behind += n
+	s.peerOffers.all[s.peerOffers.n-1].behind += n
 }
 
 // recordOffer records an offer of the peer.
@@ -102,20 +102,20 @@ func (s *Stream) recordOffer(o span) error {
 			n)
 	case n == 0 || n > room:
 		return fmt.Errorf("%w: it offers %d bytes, but there is room for %d", errProtocol, n, room)
-	case s.promised.n == mostOffers:
-		return fmt.Errorf("%w: it offers more than %d pieces at once", errProtocol, mostOffers)
+	case s.peerOffers.n == maxOffers:
+		return fmt.Errorf("%w: it offers more than %d pieces at once", errProtocol, maxOffers)
 	}
 	s.landed += n
-	s.promised.add(o)
+	s.peerOffers.add(o)
 	return nil
 }
 
 // fetch posts a read of the oldest offer, unless a read is in flight.
 func (s *Stream) fetch() error {
-	if s.promised.n == 0 || s.reading > 0 || !s.mayPost() {
+	if s.peerOffers.n == 0 || s.reading > 0 || !s.mayPost() {
 		return nil
 	}
-	o, r := &s.promised.all[0], s.memory.thereMR.Region()
+	o, r := &s.peerOffers.all[0], s.memory.inboundMR.Region()
 	s.sends.Reset()
 	s.sends.Read(s.fetchID(), o.address, o.rkey).
 		SGE(r.Address+s.arrived%uint64(len(s.ring)), o.n, r.LKey).Signaled()
@@ -128,20 +128,20 @@ func (s *Stream) fetch() error {
 
 // fetchDone handles a completed read. It returns the flags that the peer sent after its last offer.
 func (s *Stream) fetchDone() (flags Flags) {
-	o := s.promised.all[0]
+	o := s.peerOffers.all[0]
 	s.arrived += uint64(o.n) + o.behind
-	s.promised.drop(1)
+	s.peerOffers.drop(1)
 	s.Fetched++
 	s.reading = 0
-	if s.promised.n == 0 {
+	if s.peerOffers.n == 0 {
 		flags, s.held = s.held, 0
 	}
 	return flags
 }
 
-// later holds flags of the peer back until all earlier offers have been read, because the peer may then leave.
-func (s *Stream) later(flags Flags) Flags {
-	if s.promised.n == 0 {
+// holdFlags holds flags of the peer back until all earlier offers have been read, because the peer may then leave.
+func (s *Stream) holdFlags(flags Flags) Flags {
+	if s.peerOffers.n == 0 {
 		return flags
 	}
 	s.held |= flags
@@ -158,12 +158,12 @@ func (l *Link) fetchID() uint64 { return l.key | fetchBit }
 func IsFetch(wrID uint64) bool { return wrID&(recvBit|probeID) == fetchBit }
 
 // Offered reports whether the peer has offers left to fetch. Until then its device may read staging.
-func (l *Link) Offered() bool { return l.given.n > 0 }
+func (l *Link) Offered() bool { return l.ownOffers.n > 0 }
 
 // free frees staging: that of completed sends, up to the oldest piece that the peer has not fetched.
 func (l *Link) free() {
 	l.unstaged = l.done
-	if l.given.n > 0 {
-		l.unstaged = min(l.unstaged, l.given.all[0].from)
+	if l.ownOffers.n > 0 {
+		l.unstaged = min(l.unstaged, l.ownOffers.all[0].from)
 	}
 }

@@ -80,7 +80,7 @@ func TestReceiveFromHostilePeer(t *testing.T) {
 		assert.Equal(t, before.arrived, s.arrived, name)
 		assert.Equal(t, [2]uint64{before.taken, before.peerHandled}, [2]uint64{s.taken, s.peerHandled}, name)
 	}
-	assert.Zero(t, s.promised.n)
+	assert.Zero(t, s.peerOffers.n)
 	_, err = s.Received(imm(50), 0)
 	assert.NoError(t, err, "exactly the available room")
 	flags, err = s.Received(s.controlOf(control{flags: Fin, read: 1, handled: 1}), 0)
@@ -117,7 +117,7 @@ func TestOffersArriveInOrder(t *testing.T) {
 	assert.EqualValues(t, 5+10+3+20+1+2, s.Unread())
 
 	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
-	for range mostOffers {
+	for range maxOffers {
 		_, err = receive(s.controlOf(control{offer: &span{n: 1}}))
 		require.NoError(t, err)
 	}
@@ -153,7 +153,7 @@ func TestPeerWithoutFetches(t *testing.T) {
 	for i := range uint64(offeringParts) {
 		require.Equal(t, part, s.Room(8*part, false))
 		if s.lastOffered = s.mayOffer(Piece{Staged: part, More: true}); s.lastOffered {
-			s.given.add(span{n: part, from: s.staged})
+			s.ownOffers.add(span{n: part, from: s.staged})
 		}
 		assert.Equal(t, i%2 == 0, s.lastOffered)
 		s.staged += part

@@ -38,17 +38,17 @@ func IsRecv(wrID uint64) bool { return wrID&recvBit != 0 }
 // Link holds a connection's queue pair and memory, and the progress of its sends, for any protocol. Numbers of bytes
 // and messages are totals since the start of the connection.
 type Link struct {
-	QP       *rdma.QP
-	pd       *rdma.PD
-	Reads    Reads
-	pool     *Pool
-	memory   *memory
-	key      uint64 // of the connection, shifted to its position in wr_ids
-	sends    *rdma.SendBatch
-	Recvs    *rdma.RecvBatch
-	RecvsOut int // number of posted receives that have not completed
-	Inline   int // maximum inline bytes of a request
-	note     int // maximum bytes of a control message
+	QP         *rdma.QP
+	pd         *rdma.PD
+	Reads      Reads
+	pool       *Pool
+	memory     *memory
+	key        uint64 // of the connection, shifted to its position in wr_ids
+	sends      *rdma.SendBatch
+	Recvs      *rdma.RecvBatch
+	RecvsOut   int // number of posted receives that have not completed
+	Inline     int // maximum inline bytes of a request
+	maxControl int // maximum bytes of a control message
 
 	staging []byte // ring of data to send
 
@@ -65,7 +65,7 @@ type Link struct {
 	behind     [sendDepth]uint64
 	ends       [sendDepth]uint64 // Written after each message
 	parts      uint64            // a piece is at most this fraction of staging
-	given      offers            // pieces of staging that the peer may read
+	ownOffers  offers            // pieces of staging that the peer may read
 	reading    uint64            // fetches in flight
 	probing    uint64            // probes in flight
 	Answered   bool              // the peer's device has answered a probe
@@ -94,8 +94,8 @@ type Options struct {
 type Reads struct{ Ours, Theirs uint8 }
 
 // AtMost returns the lower number for each side.
-func (r Reads) AtMost(most Reads) Reads {
-	return Reads{min(r.Ours, most.Ours), min(r.Theirs, most.Theirs)}
+func (r Reads) AtMost(limit Reads) Reads {
+	return Reads{min(r.Ours, limit.Ours), min(r.Theirs, limit.Theirs)}
 }
 
 // Entries returns the number of completions that a connection may have in its completion queue.
@@ -117,10 +117,10 @@ const stagingPart = 2
 
 // demand is a protocol's requirements for its link.
 type demand struct {
-	recvs int // number of posted receives
-	sges  int // scatter/gather entries per receive
-	there int // bytes of memory that the peer writes into
-	note  int // maximum bytes of a control message
+	recvs      int // number of posted receives
+	sges       int // scatter/gather entries per receive
+	inbound    int // bytes of memory that the peer writes into
+	maxControl int // maximum bytes of a control message
 }
 
 // open creates the queue pair and its memory.
@@ -139,17 +139,17 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	}
 	l.Inline = int(min(l.QP.Cap().MaxInlineData, MaxInline))
 	staged := options.Buffer / stagingPart
-	if l.note = want.note; l.note > l.Inline {
-		staged += sendDepth * l.note
+	if l.maxControl = want.maxControl; l.maxControl > l.Inline {
+		staged += sendDepth * l.maxControl
 	}
-	shape := shape{want.there, staged, want.recvs, want.sges, 0}
+	shape := shape{want.inbound, staged, want.recvs, want.sges, 0}
 	if options.OnDemand {
 		shape.access = ibv.ACCESS_ON_DEMAND
 	}
 	if l.memory, err = l.pool.get(pd, shape); err != nil {
 		return err
 	}
-	if l.note > l.Inline {
+	if l.maxControl > l.Inline {
 		clear(l.memory.staged.Bytes()[options.Buffer/stagingPart:]) // readable by the peer
 		if _, err = l.memory.region(pd); err != nil {
 			return err
@@ -217,14 +217,14 @@ func (l *Link) mustSignal(p Piece) bool {
 	return p.isLent() || l.unsignaled >= uint64(len(l.staging))/l.parts
 }
 
-// text sets the data of a control message: inline, or in memory behind staging.
-func (l *Link) text(w rdma.SendRequest, b []byte) {
+// setControl sets the data of a control message: inline, or in memory behind staging.
+func (l *Link) setControl(w rdma.SendRequest, b []byte) {
 	if len(b) <= l.Inline {
 		w.Inline(b)
 		return
 	}
 	r := l.memory.mr.Region()
-	at := len(l.staging) + int(l.Messages%sendDepth)*l.note
+	at := len(l.staging) + int(l.Messages%sendDepth)*l.maxControl
 	copy(l.memory.staged.Bytes()[at:], b)
 	w.SGE(r.Address+uint64(at), uint32(len(b)), r.LKey)
 }
@@ -298,8 +298,8 @@ func (l *Link) acknowledge(messages uint64) {
 
 // unacknowledged returns the number of program bytes that the peer has not acknowledged, or not fetched.
 func (l *Link) unacknowledged() uint64 {
-	if l.given.n > 0 {
-		return l.Written - min(l.ackedBytes, l.given.all[0].begin)
+	if l.ownOffers.n > 0 {
+		return l.Written - min(l.ackedBytes, l.ownOffers.all[0].begin)
 	}
 	return l.Written - l.ackedBytes
 }

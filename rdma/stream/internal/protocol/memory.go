@@ -13,29 +13,29 @@ import (
 
 // shape is the layout of a connection's memory. Memory is reused by connections with the same shape.
 type shape struct {
-	there  int // bytes that the peer writes into
-	staged int // bytes of staging
-	recvs  int
-	sges   int             // scatter/gather entries per receive
-	access ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or 0
+	inbound int // bytes that the peer writes into
+	staged  int // bytes of staging
+	recvs   int
+	sges    int             // scatter/gather entries per receive
+	access  ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or 0
 }
 
-func (s shape) bytes() int { return s.there + s.staged }
+func (s shape) bytes() int { return s.inbound + s.staged }
 
 // memory is a connection's memory.
 type memory struct {
-	shape   shape
-	there   *rdma.Buffer // written by the peer
-	staged  *rdma.Buffer
-	thereMR *rdma.MR // not reused, because the peer knows its key
-	mr      *rdma.MR // of staged; created for the first send that is not inline
-	exposed *rdma.MR // of staged, for reads by the peer; or nil
-	sends   *rdma.SendBatch
-	recvs   *rdma.RecvBatch
+	shape     shape
+	inbound   *rdma.Buffer // written by the peer
+	staged    *rdma.Buffer
+	inboundMR *rdma.MR // not reused, because the peer knows its key
+	mr        *rdma.MR // of staged; created for the first send that is not inline
+	exposed   *rdma.MR // of staged, for reads by the peer; or nil
+	sends     *rdma.SendBatch
+	recvs     *rdma.RecvBatch
 
-	mu    sync.Mutex // guards the fields below
-	held  int        // number of Holds on there
-	alone bool       // everything except there is closed
+	mu          sync.Mutex // guards the fields below
+	held        int        // number of Holds on inbound
+	onlyInbound bool       // everything except inbound is closed
 }
 
 // Hold keeps memory valid that a program reads in place.
@@ -55,12 +55,12 @@ func (h Hold) Release() {
 	m := h.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held--; m.held == 0 && m.alone {
-		_ = m.there.Close() // its region is already closed
+	if m.held--; m.held == 0 && m.onlyInbound {
+		_ = m.inbound.Close() // its region is already closed
 	}
 }
 
-// leave closes everything except there, and leaves closing it to the last Release. It reports whether there is held; if
+// leave closes everything except inbound, which the last Release closes. It reports whether inbound is held; if
 // not, it does nothing.
 func (m *memory) leave() (bool, error) {
 	m.mu.Lock()
@@ -68,11 +68,11 @@ func (m *memory) leave() (bool, error) {
 	if m.held == 0 {
 		return false, nil
 	}
-	m.alone = true
-	there := m.there
-	m.there = nil
+	m.onlyInbound = true
+	inbound := m.inbound
+	m.inbound = nil
 	err := m.close()
-	m.there = there
+	m.inbound = inbound
 	return true, err
 }
 
@@ -97,7 +97,7 @@ func (p *Pool) get(pd *rdma.PD, of shape) (*memory, error) {
 		}
 	}
 	var err error
-	if m.thereMR, err = pd.RegBuffer(m.there,
+	if m.inboundMR, err = pd.RegBuffer(m.inbound,
 		ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|of.access); err != nil {
 		return nil, errors.Join(err, m.close())
 	}
@@ -119,10 +119,10 @@ func (p *Pool) take(of shape) *memory {
 
 // put adds the memory of a connection whose queue pair is gone.
 func (p *Pool) put(m *memory) error {
-	if err := m.thereMR.Close(); err != nil {
+	if err := m.inboundMR.Close(); err != nil {
 		return errors.Join(err, m.close())
 	}
-	m.thereMR = nil
+	m.inboundMR = nil
 	if m.exposed != nil {
 		if err := m.exposed.Close(); err != nil {
 			return errors.Join(err, m.close())
@@ -132,7 +132,7 @@ func (p *Pool) put(m *memory) error {
 	if m.shape.bytes() > p.Most {
 		return m.close()
 	}
-	clear(m.there.Bytes())
+	clear(m.inbound.Bytes())
 	m.sends.Reset()
 	m.recvs.Reset()
 	p.mu.Lock()
@@ -177,7 +177,7 @@ func (p *Pool) Close() error {
 }
 
 func (m *memory) make() (err error) {
-	if m.there, err = rdma.NewBuffer(m.shape.there, rdma.MapOptions{}); err != nil {
+	if m.inbound, err = rdma.NewBuffer(m.shape.inbound, rdma.MapOptions{}); err != nil {
 		return err
 	}
 	if m.staged, err = rdma.NewBuffer(m.shape.staged, rdma.MapOptions{}); err != nil {
@@ -206,12 +206,12 @@ func (m *memory) region(pd *rdma.PD) (rdma.Region, error) {
 
 func (m *memory) close() error {
 	var all []error
-	for _, mr := range []*rdma.MR{m.thereMR, m.exposed, m.mr} {
+	for _, mr := range []*rdma.MR{m.inboundMR, m.exposed, m.mr} {
 		if mr != nil {
 			all = append(all, mr.Close())
 		}
 	}
-	for _, b := range []*rdma.Buffer{m.there, m.staged} {
+	for _, b := range []*rdma.Buffer{m.inbound, m.staged} {
 		if b != nil {
 			all = append(all, b.Close())
 		}

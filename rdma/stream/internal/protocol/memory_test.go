@@ -22,7 +22,7 @@ func TestPool(t *testing.T) {
 	require.NoError(t, err)
 	pd, err := d.AllocPD()
 	require.NoError(t, err)
-	of := shape{there: 8192, staged: 4096, recvs: 4, sges: 1}
+	of := shape{inbound: 8192, staged: 4096, recvs: 4, sges: 1}
 	p := Pool{Most: 2*of.bytes() + 1}
 	var all [3]*memory
 	for i := range all {
@@ -33,11 +33,11 @@ func TestPool(t *testing.T) {
 		require.NoError(t, err)
 	}
 	a := all[0]
-	address, key, sends := a.there.Address(), a.thereMR.RKey(), a.mr.LKey()
+	address, key, sends := a.inbound.Address(), a.inboundMR.RKey(), a.mr.LKey()
 	same, err := a.region(pd)
 	require.NoError(t, err)
 	assert.Equal(t, sends, same.LKey)
-	a.there.Bytes()[8191] = 1
+	a.inbound.Bytes()[8191] = 1
 	a.recvs.Recv(1)
 	copy(a.staged.Bytes(), bytes.Repeat([]byte{1}, 4096))
 	l := Link{pd: pd, memory: a, staging: a.staged.Bytes(), staged: 4000 + 3*4096, unstaged: 3900 + 3*4096}
@@ -52,7 +52,7 @@ func TestPool(t *testing.T) {
 	require.NoError(t, p.put(a))
 	assert.Nil(t, a.exposed, "closed, because the former peer knows its key")
 	other := of
-	other.there *= 2
+	other.inbound *= 2
 	b, err := p.get(pd, other)
 	require.NoError(t, err)
 	assert.NotSame(t, a, b, "the shape differs")
@@ -60,10 +60,10 @@ func TestPool(t *testing.T) {
 	again, err := p.get(pd, of)
 	require.NoError(t, err)
 	assert.Same(t, a, again)
-	assert.Equal(t, address, again.there.Address())
-	assert.NotEqual(t, key, again.thereMR.RKey())
+	assert.Equal(t, address, again.inbound.Address())
+	assert.NotEqual(t, key, again.inboundMR.RKey())
 	assert.Equal(t, sends, again.mr.LKey(), "still registered")
-	assert.Equal(t, make([]byte, 8192), again.there.Bytes())
+	assert.Equal(t, make([]byte, 8192), again.inbound.Bytes())
 	assert.Zero(t, again.recvs.Len())
 	for _, m := range all {
 		require.NoError(t, p.put(m))

@@ -54,7 +54,7 @@ func (r *RSocket) Open(over Device, options Options) error {
 	if err := r.Link.open(over, options, want); err != nil {
 		return err
 	}
-	r.ring, r.targets = r.memory.there.Bytes()[:size], r.memory.there.Bytes()[size:]
+	r.ring, r.targets = r.memory.inbound.Bytes()[:size], r.memory.inbound.Bytes()[size:]
 	r.announced = uint64(size / 2)
 	r.nextTarget = 1
 	r.nextWindow = 1
@@ -65,8 +65,8 @@ func (r *RSocket) Open(over Device, options Options) error {
 }
 
 func (r *RSocket) Hello() []byte {
-	m := r.memory.thereMR.Region()
-	key := r.memory.thereMR.RKey()
+	m := r.memory.inboundMR.Region()
+	key := r.memory.inboundMR.RKey()
 	return rsocketHello{
 		bigEndian: hostIsBigEndian, credits: rsocketDepth, maps: len(r.mapped),
 		list: target{m.Address + uint64(len(r.ring)), key, targetEntries},
@@ -206,8 +206,8 @@ func (r *RSocket) SendPending(flags Flags) (sent Flags, err error) {
 		case sent&Done != 0:
 			return sent, nil
 		case r.announced+half-r.read <= uint64(len(r.ring)):
-			m := r.memory.thereMR.Region()
-			next := target{m.Address + r.announced%uint64(len(r.ring)), r.memory.thereMR.RKey(), uint32(half)}
+			m := r.memory.inboundMR.Region()
+			next := target{m.Address + r.announced%uint64(len(r.ring)), r.memory.inboundMR.RKey(), uint32(half)}
 			at := r.peer.list.address + uint64(r.nextTarget)*targetSize
 			err = r.postControl(credit, at, next.marshal(r.peer.order()))
 			r.announced += half
@@ -241,7 +241,7 @@ func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
 	}
 	w := r.sends.WriteImm(r.sendID(), at, key, imm)
 	if b != nil {
-		r.text(w, b)
+		r.setControl(w, b)
 	}
 	r.controls[r.unfinished] = r.Messages
 	r.unfinished++

@@ -26,16 +26,16 @@ type Stream struct {
 	landed                   uint64 // bytes of the peer, including offers that are not yet fetched
 	reportedRead             uint64 // the value of read last sent to the peer
 	handled, reportedHandled uint64 // messages handled, and the value last sent to the peer
-	promised                 offers // of the peer
+	peerOffers               offers // of the peer
 	held                     Flags  // flags that the peer sent after them
 	Fetched, reportedFetched uint32 // number of fetched offers, and the value last sent to the peer
 
-	peer        hello
-	sent        uint64 // bytes sent
-	taken       uint64 // bytes that the peer has read
-	peerHandled uint64 // messages that the peer has received
-	peerHas     uint32 // number of offers that the peer has fetched
-	lastOffered bool   // the last piece was offered
+	peer             hello
+	sent             uint64 // bytes sent
+	taken            uint64 // bytes that the peer has read
+	peerHandled      uint64 // messages that the peer has received
+	peerFetchedTotal uint32 // number of offers that the peer has fetched
+	lastOffered      bool   // the last piece was offered
 }
 
 func (s *Stream) Objects() *Link { return &s.Link }
@@ -46,7 +46,7 @@ func (s *Stream) Open(over Device, options Options) error {
 		return err
 	}
 	s.words = make([]byte, 0, offerSize)
-	s.ring, s.slots = s.memory.there.Bytes()[:options.Buffer], s.memory.there.Bytes()[options.Buffer:]
+	s.ring, s.slots = s.memory.inbound.Bytes()[:options.Buffer], s.memory.inbound.Bytes()[options.Buffer:]
 	for slot := range uint64(StreamDepth) {
 		s.addSlot(slot)
 	}
@@ -55,8 +55,8 @@ func (s *Stream) Open(over Device, options Options) error {
 }
 
 func (s *Stream) Hello() []byte {
-	r := s.memory.thereMR.Region()
-	h := hello{ring: r.Address, rkey: s.memory.thereMR.RKey(), size: uint32(len(s.ring)), depth: StreamDepth,
+	r := s.memory.inboundMR.Region()
+	h := hello{ring: r.Address, rkey: s.memory.inboundMR.RKey(), size: uint32(len(s.ring)), depth: StreamDepth,
 		fetches: s.Reads.Ours > 0}
 	return h.marshal()
 }
@@ -69,7 +69,7 @@ func (s *Stream) ParseHello(b []byte) error {
 }
 
 func (s *Stream) addSlot(slot uint64) {
-	r := s.memory.thereMR.Region()
+	r := s.memory.inboundMR.Region()
 	s.Recvs.Recv(s.recvID(slot)).SGE(r.Address+uint64(len(s.ring))+slot*offerSize, offerSize, r.LKey)
 }
 
@@ -119,9 +119,9 @@ func (s *Stream) slotFree(kept uint64) bool {
 	return s.outstanding()+kept < uint64(s.peer.depth) && s.mayPost()
 }
 
-// must reports whether a control message should be sent and may be: for flags, for many handled messages, for a quarter
+// mustReport reports whether a control message should be sent and may be: for flags, for many handled messages, for a quarter
 // of the ring that was read, or for a fetched offer.
-func (s *Stream) must(flags Flags, many uint64) bool {
+func (s *Stream) mustReport(flags Flags, many uint64) bool {
 	return flags != 0 || s.handled-s.reportedHandled >= many && s.slotFree(0) ||
 		(s.read-s.reportedRead >= uint64(len(s.ring))/ringParts || s.Fetched != s.reportedFetched) && s.slotFree(keptByBytes)
 }
@@ -139,19 +139,19 @@ const (
 // becomes free soon: the peer reports each quarter of the ring that it has read, and half of staging completes at once.
 func (s *Stream) Room(n int, lent bool) int {
 	size := uint64(s.peer.size)
-	there := size - (s.sent - s.taken)
+	inbound := size - (s.sent - s.taken)
 	least := size / ringParts
 	if s.offersPieces() { // smaller pieces, so that offered and written ones fill the ring
 		least = min(least, uint64(len(s.staging))/offeringParts)
 	}
-	if !s.slotFree(keptByData) || there < min(uint64(n), least) {
+	if !s.slotFree(keptByData) || inbound < min(uint64(n), least) {
 		return 0
 	}
-	room := min(uint64(n), there, size-s.sent%size, maxPiece) // contiguous in the ring
+	room := min(uint64(n), inbound, size-s.sent%size, maxPiece) // contiguous in the ring
 	if lent {
 		return int(min(room, size/ringParts))
 	}
-	if s.offersPieces() && !s.lastOffered && n >= 2*leastOffered {
+	if s.offersPieces() && !s.lastOffered && n >= 2*minOffered {
 		room = min(room, uint64(n)/2)
 	}
 	return int(min(room, s.roomStaged(uint64(n))))
@@ -190,7 +190,7 @@ func (s *Stream) postMessage(c control, signaled bool, n int) error {
 	s.words = c.marshal(s.words)
 	s.sends.Reset()
 	w := s.sends.Send(s.sendID())
-	s.text(w, s.words)
+	s.setControl(w, s.words)
 	if err := s.post(w, signaled, n); err != nil {
 		return err
 	}
@@ -239,14 +239,14 @@ func (s *Stream) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 	}
 	s.taken, s.peerHandled = max(s.taken, m.read), max(s.peerHandled, m.handled)
 	s.acknowledge(m.handled)
-	return s.later(m.flags &^ offerFlag), nil
+	return s.holdFlags(m.flags &^ offerFlag), nil
 }
 
 func (s *Stream) SendPending(flags Flags) (Flags, error) {
 	if !s.slotFree(keptByData) {
 		flags = 0
 	}
-	if !s.must(flags, StreamDepth/2) {
+	if !s.mustReport(flags, StreamDepth/2) {
 		return 0, s.fetch()
 	}
 	if err := s.postControl(flags); err != nil {
