@@ -256,7 +256,7 @@ func TestConnectToUnreachableGID(t *testing.T) {
 	require.NoError(t, err)
 	path.PortNum = 7
 	_, err = pd.CreateAH(&path)
-	assert.ErrorContains(t, err, "the path leads through port 7, which the device does not have")
+	assert.ErrorContains(t, err, "the path uses port 7, which the device does not have")
 }
 
 // TestConnectToMissingQP: Connect does not contact the peer, so it succeeds without one. The first request fails.

@@ -55,7 +55,7 @@ func TestDeviceMemoryBounds(t *testing.T) {
 	assert.EqualValues(t, 8, mr.Len())
 	err = m.Close()
 	assert.ErrorIs(t, err, ErrInUse)
-	assert.ErrorContains(t, err, "DM 3 on fake: it is needed by MR")
+	assert.ErrorContains(t, err, "DM 3 on fake: needed by MR")
 	require.NoError(t, mr.Close())
 	f.Do["ibv_dm_export_dmabuf_fd"] = func([]uintptr) uintptr { return 42 }
 	fd, err := m.ExportDMABuf()

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// A post panics if a request's scatter/gather list is at an invalid address. The queue accepts later posts, whether or
-// not the panicking goroutine owns its lock.
+// TestPostsAfterAPanic: a post panics if a request's scatter/gather list is at an invalid address. The queue still
+// accepts later posts, whether or not the panicking goroutine owns its lock.
 func TestPostsAfterAPanic(t *testing.T) {
 	both(t, func(t *testing.T, d *device) {
 		for _, nowhere := range []ibv.Ptr[ibv.SGE]{0, 8} {

@@ -152,7 +152,7 @@ func TestCompCntrOutlivesQPs(t *testing.T) {
 	}
 	err = n.Close()
 	assert.ErrorIs(t, err, ErrInUse)
-	assert.ErrorContains(t, err, "it is needed by QP 0x12 (RAW_PACKET)")
+	assert.ErrorContains(t, err, "needed by QP 0x12 (RAW_PACKET)")
 	require.NoError(t, qp.Close())
 	require.NoError(t, n.Close())
 	assert.ErrorIs(t, n.Inc(1), ErrClosed)

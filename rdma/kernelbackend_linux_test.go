@@ -116,7 +116,7 @@ func TestErrorsNameTheLibrary(t *testing.T) {
 	assert.ErrorContains(t, err, "ibv_open_device: hns_0 (native): its driver needs rdma-core")
 	_, err = rdma.OpenOn(backend, "rxe0")
 	assert.ErrorIs(t, err, syscall.ENOENT)
-	assert.ErrorContains(t, err, "ibv_open_device: rxe0 (native): the device has no file in /dev/infiniband")
+	assert.ErrorContains(t, err, "ibv_open_device: rxe0 (native): the device's file in /dev/infiniband is missing")
 	_, err = rdma.OpenOn(backend, "mlx5_0")
 	assert.EqualError(t, err, `rdma: no device "mlx5_0"; known devices: hns_0, rxe0 (kernel devices: native)`)
 }

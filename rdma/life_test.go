@@ -32,7 +32,7 @@ func TestParentsWithChildren(t *testing.T) {
 		err := object.Close()
 		assert.ErrorIs(t, err, ErrInUse)
 		assert.ErrorIs(t, err, syscall.EBUSY)
-		assert.ErrorContains(t, err, "it is needed by "+needed)
+		assert.ErrorContains(t, err, "needed by "+needed)
 	}
 	assert.ErrorContains(t, e.cq.Close(), "needed by "+e.qp.name+", which",
 		"named once, although its sends and its receives complete there")

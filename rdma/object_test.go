@@ -44,7 +44,7 @@ func TestCloseAll(t *testing.T) {
 	never := func() error { t.Error("ready was called although an object has other children"); return failed }
 	for _, err := range []error{Needed(all...), CloseAll(never, all...)} {
 		assert.ErrorIs(t, err, ErrInUse)
-		assert.ErrorContains(t, err, "it is needed by "+mr.name+", which")
+		assert.ErrorContains(t, err, "needed by "+mr.name+", which")
 	}
 	works(1)
 	require.NoError(t, mr.Close())

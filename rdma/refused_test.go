@@ -102,7 +102,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1000}, QueueOptions{})
 			return err
 		},
-		"srq_limit is 5, and the queue holds 4": func() error {
+		"srq_limit is 5, which exceeds the queue's 4 receives": func() error {
 			return srq.Modify(&ibv.SRQAttr{SRQLimit: 5},
 				ibv.SRQ_LIMIT)
 		},
@@ -119,7 +119,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := pd.RegMR(b, 1<<30)
 			return err
 		},
-		"the device may not have IBV_ACCESS_ON_DEMAND": func() error { // rejected because of huge pages
+		"the device may not support IBV_ACCESS_ON_DEMAND": func() error { // rejected because of huge pages
 			_,
 				err := pd.RegImplicit(ibv.ACCESS_HUGETLB)
 			return err
@@ -159,7 +159,7 @@ func TestRefusedCreation(t *testing.T) {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV}, QueueOptions{})
 			return err
 		},
-		"its protection domain is not set (PD": func() error {
+		"the protection domain is not set (PD": func() error {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr()},
 				QueueOptions{})
 			return err

@@ -84,7 +84,7 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 	qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RAW_PACKET, CompMask: ibv.QP_INIT_ATTR_PD |
 		ibv.QP_INIT_ATTR_IND_TABLE, PD: pd.Ptr(), RWQIndTbl: table.Ptr()}, QueueOptions{})
 	require.NoError(t, err)
-	assert.ErrorContains(t, table.Close(), "it is needed by QP 0x13")
+	assert.ErrorContains(t, table.Close(), "needed by QP 0x13")
 	require.NoError(t, qp.Close())
 	require.NoError(t, table.Close())
 	require.NoError(t, a.Close())

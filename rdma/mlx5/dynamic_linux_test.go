@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// dcEnd is a device with what initiators and targets need.
+// dcEnd is a device with the objects for initiators and targets.
 type dcEnd struct {
 	t      *testing.T
 	device *rdma.Device
@@ -103,7 +103,7 @@ func (e *dcEnd) connect(dci *rdma.QP) {
 		ibv.QP_SQ_PSN))
 }
 
-// post posts a program of requests, of which each has its target.
+// post posts a program of requests, each with its own target.
 func (e *dcEnd) post(dci *rdma.QP, build func(p *rdma.WRProgram)) {
 	p, err := dci.NewWRProgram()
 	require.NoError(e.t, err)
@@ -203,7 +203,7 @@ func TestDynamicTraffic(t *testing.T) {
 	})
 }
 
-// TestDynamicManyInitiators: initiators share a target, whose receives complete for each of them in order.
+// TestDynamicManyInitiators: several initiators share a target. Receives complete in order for each initiator.
 func TestDynamicManyInitiators(t *testing.T) {
 	onWires(t, func(t *testing.T, a, b *dcEnd) {
 		const initiators, messages = 16, 4
@@ -235,7 +235,7 @@ func TestDynamicManyInitiators(t *testing.T) {
 	})
 }
 
-// TestDynamicIdleInitiators: a target serves more initiators than it keeps connections of.
+// TestDynamicIdleInitiators: a target serves more initiators than it keeps connections for.
 func TestDynamicIdleInitiators(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	fabric = vendorrig.Keep(t, fabric, err)
@@ -258,8 +258,8 @@ func TestDynamicIdleInitiators(t *testing.T) {
 	assert.EqualValues(t, 2*len(all), binary.NativeEndian.Uint64(b.mr.Bytes()))
 }
 
-// TestDynamicErrors: a wrong access key or a wrong remote key breaks the initiator, whose further requests are flushed,
-// and nobody else.
+// TestDynamicErrors: a wrong access key or remote key moves only that initiator to the error state and flushes its
+// later requests.
 func TestDynamicErrors(t *testing.T) {
 	onWires(t, func(t *testing.T, a, b *dcEnd) {
 		dct, srq := b.target(dcKey)
@@ -305,7 +305,7 @@ func TestDynamicErrors(t *testing.T) {
 	})
 }
 
-// TestDynamicNotReady: a target without receives makes its initiator wait.
+// TestDynamicNotReady: an initiator waits while its target has no receives.
 func TestDynamicNotReady(t *testing.T) {
 	onWires(t, func(t *testing.T, a, b *dcEnd) {
 		dct, srq := b.target(dcKey)
@@ -323,7 +323,7 @@ func TestDynamicNotReady(t *testing.T) {
 	})
 }
 
-// TestDynamicInvalid: attributes and requests that dynamic connections do not have.
+// TestDynamicInvalid: attributes and requests that dynamic connections do not support fail.
 func TestDynamicInvalid(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	fabric = vendorrig.Keep(t, fabric, err)
@@ -338,7 +338,7 @@ func TestDynamicInvalid(t *testing.T) {
 	defer b.Close()
 	b.Send(1)
 	_, err = dci.PostSend(b)
-	assert.Error(t, err, "ibv_post_send cannot name a target")
+	assert.Error(t, err, "ibv_post_send has no target")
 	dct, _ := e.target(1)
 	assert.Error(t, dct.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), PD: e.pd.Ptr(),

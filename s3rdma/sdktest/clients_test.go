@@ -26,7 +26,7 @@ func (c awsStore) complete(ctx context.Context, key string, id *string, parts []
 	return err
 }
 
-// TestObjects puts and gets objects of many sizes with both clients. From the threshold on, they move by RDMA.
+// TestObjects puts and gets objects of many sizes with both clients. RDMA is used from the threshold on.
 func TestObjects(t *testing.T) {
 	r := newRig(t, settings{})
 	ctx := t.Context()
@@ -42,7 +42,7 @@ func TestObjects(t *testing.T) {
 				if size >= threshold {
 					before.Puts, before.Gets = before.Puts+1, before.Gets+1
 				}
-				if name == "aws" || size != threshold-1 { // framing makes the body of minio-go larger
+				if name == "aws" || size != threshold-1 { // minio-go's body is larger because of its framing
 					assert.Equal(t, before, after)
 				}
 			})
@@ -121,7 +121,7 @@ func TestManyAtOnce(t *testing.T) {
 	assert.Equal(t, s3rdma.Stats{Puts: 128, Gets: 128}, r.transport.Stats())
 }
 
-// TestInto gets objects into a buffer of the program.
+// TestInto gets objects into a program's buffer.
 func TestInto(t *testing.T) {
 	r := newRig(t, settings{})
 	c := awsStore{r.aws(r.transport)}
@@ -148,8 +148,8 @@ func TestInto(t *testing.T) {
 	require.NoError(t, out.Body.Close())
 }
 
-// TestIntoUnread: an object that RDMA has placed in a buffer, and that nobody read, does not take the place of the next
-// one, which HTTP moves.
+// TestIntoUnread: if an object that RDMA has written into a buffer is not read, it does not replace the next one, which
+// HTTP transfers.
 func TestIntoUnread(t *testing.T) {
 	r := newRig(t, settings{})
 	c := awsStore{r.aws(r.transport)}
@@ -173,7 +173,7 @@ func TestIntoUnread(t *testing.T) {
 	sameBytes(t, pattern(threshold, 4), b.Bytes()[:n])
 }
 
-// TestOneSide has RDMA at one side only: everything moves by HTTP.
+// TestOneSide: with RDMA on one side only, HTTP is used.
 func TestOneSide(t *testing.T) {
 	data := pattern(1<<20, 3)
 	both := func(t *testing.T, stores map[string]store) {
@@ -187,7 +187,7 @@ func TestOneSide(t *testing.T) {
 	t.Run("no middleware", func(t *testing.T) {
 		r := newRig(t, settings{plain: true})
 		both(t, r.stores(r.transport))
-		// The server is asked once.
+		// the server is asked only once
 		assert.Equal(t, s3rdma.Stats{Declined: 1}, r.transport.Stats())
 	})
 	t.Run("no transport", func(t *testing.T) {
@@ -196,7 +196,7 @@ func TestOneSide(t *testing.T) {
 	})
 }
 
-// TestDirect moves objects by the direct protocol. The S3 server verifies the signatures, which cover the token.
+// TestDirect transfers objects with the direct protocol. The S3 server verifies the signatures, which cover the token.
 func TestDirect(t *testing.T) {
 	r := newRig(t, settings{handler: s3rdma.HandlerOptions{Direct: true}, client: s3rdma.Options{Direct: true}})
 	for name, c := range r.stores(r.transport) {
@@ -216,7 +216,7 @@ func TestDirect(t *testing.T) {
 		sameBytes(t, pattern(12<<20+5, 1), got)
 		t.Log(name, r.transport.Stats())
 	}
-	// minio-go signs the chunks of its bodies over HTTP, so that its PUTs use HTTP.
+	// minio-go signs the chunks of its bodies, so its PUTs use HTTP
 	stats := r.transport.Stats()
 	assert.EqualValues(t, 5, stats.Puts)
 	assert.EqualValues(t, 10, stats.Gets)

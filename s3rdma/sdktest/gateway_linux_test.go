@@ -37,7 +37,7 @@ import (
 	"github.com/goverbs/goverbs/s3rdma"
 )
 
-// built is the directory of the command, once it is built.
+// built is the directory of the command after it was built.
 var built string
 
 // command builds goverbs, once.
@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// front is a gateway process in front of a server that verifies signatures, and a client in this process.
+// front is a gateway process in front of a server that verifies signatures, with a client in this process.
 type front struct {
 	*rig
 	listen, metrics string
@@ -68,7 +68,7 @@ type front struct {
 	log             *bytes.Buffer // read it after the process has ended
 }
 
-// newFront starts a gateway with these options. Its client's transport passes HTTP through between, if that is not nil.
+// newFront starts a gateway with options. between, if not nil, wraps the HTTP transport of the client's transport.
 func newFront(t *testing.T, secure bool, between func(http.RoundTripper) http.RoundTripper, args ...string) *front {
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
@@ -118,7 +118,7 @@ func newFront(t *testing.T, secure bool, between func(http.RoundTripper) http.Ro
 	return f
 }
 
-// start starts the gateway and waits until it serves.
+// start starts the gateway and waits until it serves requests.
 func (f *front) start() {
 	file, err := command()
 	require.NoError(f.t, err)
@@ -139,14 +139,14 @@ func (f *front) kill() {
 	}
 }
 
-// interrupt ends the gateway as a service manager does, and expects success.
+// interrupt stops the gateway like a service manager, and checks that it succeeds.
 func (f *front) interrupt() {
 	f.t.Helper()
 	require.NoError(f.t, f.process.Process.Signal(syscall.SIGTERM))
 	assert.NoError(f.t, f.process.Wait())
 }
 
-// metric returns the line of the metrics that begins with a text, or "".
+// metric returns the metrics line that begins with name, or "".
 func (f *front) metric(name string) string {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := c.Get("http://" + f.metrics + "/metrics")
@@ -163,14 +163,14 @@ func (f *front) metric(name string) string {
 	return ""
 }
 
-// settled expects that the gateway has no session, within some time.
+// settled waits until the gateway has no sessions.
 func (f *front) settled() {
 	f.t.Helper()
 	assert.Eventually(f.t, func() bool { return f.metric("goverbs_s3_sessions ") == "goverbs_s3_sessions 0" },
 		15*time.Second, 20*time.Millisecond)
 }
 
-// freeAddress returns an address that is free now.
+// freeAddress returns an address that is currently free.
 func freeAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -199,8 +199,8 @@ func selfSigned(t *testing.T, dir string) (certificate, key string) {
 	return certificate, key
 }
 
-// TestGateway moves objects of both clients through the gateway, with TLS and without, by RDMA, and expects the errors of
-// the S3 server.
+// TestGateway transfers objects of both clients by RDMA through the gateway, with and without TLS, and checks that the
+// S3 server's errors are returned.
 func TestGateway(t *testing.T) {
 	for name, secure := range map[string]bool{"http": false, "https": true} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayVerifies has clients with a wrong key: the S3 server behind the gateway rejects them.
+// TestGatewayVerifies: the S3 server behind the gateway rejects clients with a wrong key.
 func TestGatewayVerifies(t *testing.T) {
 	f := newFront(t, false, func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -256,7 +256,7 @@ func TestGatewayVerifies(t *testing.T) {
 	f.settled()
 }
 
-// TestGatewayAbort cancels requests during each step of the protocol. The gateway forgets them.
+// TestGatewayAbort cancels requests during each step of the protocol. The gateway must end their sessions.
 func TestGatewayAbort(t *testing.T) {
 	var cancel context.CancelFunc
 	step := ""
@@ -299,11 +299,11 @@ func TestGatewayAbort(t *testing.T) {
 	f.interrupt()
 }
 
-// TestGatewayKilled kills the gateway in each step, starts another, and expects that the same client works again and
-// has nothing left of the lost transfer.
+// TestGatewayKilled kills the gateway during each step and starts another one. The client must work again, with no
+// object of the lost transfer left.
 func TestGatewayKilled(t *testing.T) {
 	var f *front
-	var at atomic.Value // string; requests that end a transfer come from goroutines
+	var at atomic.Value // string; requests that end a transfer run on other goroutines
 	at.Store("")
 	f = newFront(t, false, func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -94,7 +94,7 @@ func TestEventsWithoutQueuePair(t *testing.T) {
 	at := address(t, 7483)
 	s.listen(rdmacm.PS_TCP, at)
 	id := s.resolved(rdmacm.PS_TCP, at)
-	assert.ErrorContains(t, id.Connect(soon(t), nil, nil), "it has no queue pair")
+	assert.ErrorContains(t, id.Connect(soon(t), nil, nil), "no queue pair")
 	d, err := id.Device()
 	require.NoError(t, err)
 	pd, err := id.PD()
