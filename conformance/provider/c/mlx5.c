@@ -216,8 +216,33 @@ static void record_srq(const struct srq *srq)
 	record_words("doorbell record", (const void *)srq->record, 4);
 }
 
+// alloc_dm maps memory at an offset of the device file that follows from a page number. It begins in the middle of a
+// page if it fits there.
+static int alloc_dm(struct ib_uverbs_ioctl_hdr *h, struct dm *dm)
+{
+	enum { START = 64, COMMAND = MLX5_IB_MMAP_DEVICE_MEM << 8, INDEXES = 1 << 10 };
+	static uint16_t last;
+	struct ib_uverbs_attr *type = attribute(h, MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE);
+	if (type && type->data) // another type than MEMIC
+		return EOPNOTSUPP;
+	uint16_t index = ++last % INDEXES;
+	uint64_t offset = dm->length <= PAGE - START ? START : 0;
+	dm->size = (dm->length + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+	dm->page = map_device(dm->o.file, (uint64_t)((index & 0xff) | (index >> 8) << 16 | COMMAND) * PAGE, dm->size);
+	if (!dm->page)
+		return ENOMEM;
+	memset(dm->page, 0, dm->size);
+	dm->at = dm->page + offset;
+	offset += 7 * PAGE; // the address in the device
+	return give(h, MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &offset, sizeof offset) &&
+		give(h, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &index, sizeof index) ? 0 : EINVAL;
+}
+
 static void release(struct object *o)
 {
+	struct dm *dm = (struct dm *)o;
+	if (o->kind == DM && dm->page)
+		munmap(dm->page, dm->size);
 	if (o->kind == UAR && ((struct uar *)o)->page)
 		munmap(((struct uar *)o)->page, PAGE);
 }
@@ -233,7 +258,7 @@ static int mlx5_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 
 const struct driver mlx5 = {
 	.name = "mlx5", .device = &device, .port = &port, .gids = gids, .gid_count = sizeof gids / sizeof *gids,
-	.most_numbers = 0xffffff, .datagram = 4096, .timestamps = true, .release = release, .get_context = get_context,
+	.most_numbers = 0xffffff, .datagram = 4096, .device_memory = 1 << 17, .alloc_dm = alloc_dm, .timestamps = true, .release = release, .get_context = get_context,
 	.query_device = query_device, .alloc_pd = alloc_pd, .create_ah = create_ah, .create_cq = create_cq,
 	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .record_qp = record_queues,
 	.record_srq = record_srq, .ioctl = mlx5_ioctl, .rung = mlx5_rung,

@@ -30,7 +30,7 @@ struct qp *find_qp(uint32_t number)
 }
 
 // forget_qp removes a queue pair from the table and releases the objects that it uses.
-void forget_qp(struct qp *qp)
+static void forget_qp(struct qp *qp)
 {
 	for (struct qp **at = &kernel->qps[qp->number % QP_LISTS]; *at; at = &(*at)->next)
 		if (*at == qp) {
@@ -45,6 +45,91 @@ void forget_qp(struct qp *qp)
 	qp->pd->o.users--, qp->send_cq->o.users--, qp->recv_cq->o.users--;
 	if (qp->srq)
 		qp->srq->o.users--;
+}
+
+static struct qp *shared;
+static struct opened_qp *another;
+
+static void match_shared(void *o)
+{
+	if (((struct opened_qp *)o)->qp == shared)
+		another = o;
+}
+
+// pass_on gives a queue pair whose first handle is destroyed the place of another handle, if there is one.
+static bool pass_on(struct qp *qp)
+{
+	shared = qp, another = NULL;
+	each(OPENED_QP, match_shared);
+	if (!another)
+		return false;
+	kernel->objects[qp->o.handle] = NULL;
+	hold(OPENED_QP, -1);
+	qp->xrcd->o.users--;
+	qp->o = (struct object){.kind = QP, .handle = another->o.handle, .file = another->o.file};
+	qp->xrcd = another->xrcd, qp->user = another->user, qp->async_sent = another->async_sent;
+	kernel->objects[qp->o.handle] = &qp->o;
+	drop(another);
+	return true;
+}
+
+// release_qp releases a handle of a queue pair, and frees the queue pair with the last one.
+void release_qp(struct qp *qp)
+{
+	if (pass_on(qp))
+		return;
+	qp->attr.qp_state = RESET;
+	drop_waiting(qp);
+	forget_qp(qp);
+	free_object(&qp->o);
+}
+
+void release_opened_qp(struct opened_qp *h)
+{
+	h->xrcd->o.users--;
+	free_object(&h->o);
+}
+
+static uint32_t event_type;
+
+static void event_of_opened(void *o)
+{
+	struct opened_qp *h = o;
+	if (h->qp == shared)
+		async_event(h->o.file, event_type, h->user, &h->async_sent);
+}
+
+// qp_event sends an event for each handle of a queue pair.
+void qp_event(struct qp *qp, uint32_t type)
+{
+	async_event(qp->o.file, type, qp->user, &qp->async_sent);
+	shared = qp, event_type = type;
+	if (qp->xrcd)
+		each(OPENED_QP, event_of_opened);
+}
+
+// qp_of finds the queue pair of a handle.
+static struct qp *qp_of(struct file *f, uint32_t handle)
+{
+	struct opened_qp *h = find_object(f, OPENED_QP, handle);
+	return h ? h->qp : find_object(f, QP, handle);
+}
+
+static int open_qp(struct call *c)
+{
+	struct ib_uverbs_open_qp q;
+	TAKE(c, q);
+	struct xrcd *x = find_object(c->file, XRCD, q.pd_handle);
+	struct qp *qp = find_qp(q.qpn);
+	if (!x || q.qp_type != XRC_RECV || !qp || qp->type != XRC_RECV || qp->xrcd->domain != x->domain)
+		return EINVAL;
+	struct opened_qp *h = new_object(c->file, OPENED_QP, sizeof *h);
+	if (!h)
+		return ENOMEM;
+	h->qp = qp, h->xrcd = x, h->user = q.user_handle;
+	x->o.users++;
+	struct ib_uverbs_create_qp_resp r = {.qp_handle = h->o.handle, .qpn = qp->number};
+	return answer(c, &r, sizeof r);
 }
 
 static bool offered(uint32_t type)
@@ -149,6 +234,7 @@ static const struct transition {
 	{RC, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{UC, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{XRC, INIT, INIT, 0, PKEY | PORT | ACCESS},
+	{XRC_RECV, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{UD, INIT, INIT, 0, PKEY | PORT | QKEY},
 	{RC, INIT, RTR, AV | MTU | DEST | RQ_PSN | DEST_READS | TIMER, ALT | ACCESS | PKEY},
 	{UC, INIT, RTR, AV | MTU | DEST | RQ_PSN, ALT | ACCESS | PKEY},
@@ -201,7 +287,7 @@ static uint32_t others(const struct qp *qp)
 
 static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 {
-	struct qp *qp = find_object(c->file, QP, q->qp_handle);
+	struct qp *qp = qp_of(c->file, q->qp_handle);
 	if (!qp)
 		return ENOENT;
 	uint32_t mask = q->attr_mask & ~others(qp), to = mask & STATE ? q->qp_state : qp->attr.qp_state;
@@ -270,7 +356,7 @@ static int query_qp(struct call *c)
 {
 	struct ib_uverbs_query_qp q;
 	TAKE(c, q);
-	struct qp *qp = find_object(c->file, QP, q.qp_handle);
+	struct qp *qp = qp_of(c->file, q.qp_handle);
 	if (!qp)
 		return ENOENT;
 	const struct ib_uverbs_qp_attr *a = &qp->attr;
@@ -298,18 +384,21 @@ static int destroy_qp(struct call *c)
 {
 	struct ib_uverbs_destroy_qp q;
 	TAKE(c, q);
-	struct qp *qp = find_object(c->file, QP, q.qp_handle);
+	struct opened_qp *h = find_object(c->file, OPENED_QP, q.qp_handle);
+	struct qp *qp = h ? h->qp : find_object(c->file, QP, q.qp_handle);
 	if (!qp)
 		return ENOENT;
-	struct ib_uverbs_destroy_qp_resp r = {.events_reported = qp->async_sent};
-	r.events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc), qp->user);
+	struct ib_uverbs_destroy_qp_resp r = {.events_reported = h ? h->async_sent : qp->async_sent};
+	r.events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc),
+		h ? h->user : qp->user);
 	answer(c, &r, sizeof r);
+	if (h) {
+		release_opened_qp(h);
+		return 0;
+	}
 	if (recording())
 		record_qp(qp);
-	qp->attr.qp_state = RESET;
-	drop_waiting(qp);
-	forget_qp(qp);
-	free_object(&qp->o);
+	release_qp(qp);
 	return 0;
 }
 
@@ -320,5 +409,6 @@ const struct command queue_commands[] = {
 	{IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_MODIFY_QP, modify_qp_ex},
 	{IB_USER_VERBS_CMD_QUERY_QP, query_qp},
 	{IB_USER_VERBS_CMD_DESTROY_QP, destroy_qp},
+	{IB_USER_VERBS_CMD_OPEN_QP, open_qp},
 	{0, NULL},
 };

@@ -65,7 +65,7 @@ void fail_qp(struct qp *qp)
 	drop_waiting(qp);
 	qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_ERR;
 	if (qp->srq && !qp->xrcd)
-		async_event(qp->o.file, IBV_EVENT_QP_LAST_WQE_REACHED, qp->user, &qp->async_sent);
+		qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 // The responder
@@ -100,8 +100,7 @@ static struct qp *peer_of(const struct qp *qp, const struct request *r)
 enum status refused(struct qp *peer, enum status status)
 {
 	if (reliable(peer)) {
-		async_event(peer->o.file, status == REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, peer->user,
-			&peer->async_sent);
+		qp_event(peer, status == REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
 		fail_qp(peer);
 	}
 	return status;
@@ -241,7 +240,7 @@ enum status carry_out(struct qp *qp, const struct request *r, uint32_t *length)
 		return refused(peer, REMOTE_INVALID);
 	if (peer->attr.qp_state == IBV_QPS_RTR && !peer->established) {
 		peer->established = true;
-		async_event(peer->o.file, IBV_EVENT_COMM_EST, peer->user, &peer->async_sent);
+		qp_event(peer, IBV_EVENT_COMM_EST);
 	}
 	switch (r->operation) {
 	case OP_SEND: return (peer->srq && peer->srq->tags ? land_tagged : land_plainly)(peer, qp, r, &local);

@@ -103,7 +103,8 @@ func (d Device) predictAttr(a ioctls.Attr, g Given) syscall.Errno {
 }
 
 // Check returns an error for a request that a kernel with these methods rejects before the method runs, and for one to
-// a method that is not among them. Methods and attributes of drivers are not checked.
+// a method that is not among them. Methods and attributes of drivers are not checked; a driver's first attributes have
+// the numbers of UVERBS_ATTR_UHW_IN and UVERBS_ATTR_UHW_OUT in methods that lack these.
 func Check(methods []ioctls.Method, header *uapi.IBUverbsIoctlHdr) error {
 	if header.ObjectID >= uapi.UVERBS_ID_DRIVER_NS || header.MethodID >= uapi.UVERBS_ID_DRIVER_NS {
 		return nil
@@ -121,8 +122,8 @@ func Check(methods []ioctls.Method, header *uapi.IBUverbsIoctlHdr) error {
 		switch {
 		case seen[g.ID]:
 			return fmt.Errorf("%s, attribute %d twice: %w", m.Name, g.ID, syscall.EINVAL)
-		case errno != 0 && (g.ID < uapi.UVERBS_ID_DRIVER_NS || g.ID == uapi.UVERBS_ATTR_UHW_IN ||
-			g.ID == uapi.UVERBS_ATTR_UHW_OUT):
+		case errno != 0 && (g.ID < uapi.UVERBS_ID_DRIVER_NS ||
+			slices.ContainsFunc(m.Attrs, func(a ioctls.Attr) bool { return a.ID == g.ID })):
 			return fmt.Errorf("%s, attribute %d of %d bytes: %w", m.Name, g.ID, g.Length, errno)
 		}
 		seen[g.ID] = true
