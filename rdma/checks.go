@@ -34,12 +34,13 @@ type sendLimits struct {
 	noIPChecksum bool
 	noReads      bool   // max_rd_atomic is 0
 	unasked      uint16 // ibv.QPCreateSendOpsFlags of the operations that the queue pair was created without
+	dynamic      bool   // requests have targets, which only programs can name
 	iwarp        bool   // the kernel's connection manager moves the queue pair to RTS; C does not record it
 }
 
 func limitsOf(qpt ibv.QPType, o *QueueOptions) sendLimits {
 	l := sendLimits{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, cmp.Or(o.MaxMessage, largestMessage), 1<<24 - 1,
-		o.NoIPChecksum, false, o.unasked, false}
+		o.NoIPChecksum, false, o.unasked, false, false}
 	if o.narrow {
 		l.mostQPN = 1<<16 - 1
 	}
@@ -115,7 +116,7 @@ func newSendChecks(l sendLimits) *sendChecks {
 	// EFA's reliable datagrams are the only requests that queue pairs of a vendor's own type take in a list.
 	c.datagrams = qpt == ibv.QPT_UD || qpt == ibv.QPT_DRIVER
 	for op := range ibv.WROpcode(knownOpcodes) {
-		if !known(op) || refusal.Refused(ibv.PostSendValidity(qpt, op)) || l.noReads && reads(op) ||
+		if !known(op) || l.dynamic || refusal.Refused(ibv.PostSendValidity(qpt, op)) || l.noReads && reads(op) ||
 			l.notAsked(op) {
 			continue
 		}
@@ -289,6 +290,8 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	switch {
 	case op >= knownOpcodes || !known(op):
 		return fmt.Sprintf("%v is no operation that is known (valid on %s: %s)", op, on, c.opcodes(0))
+	case c.dynamic:
+		return "a list cannot name the target of a dynamic connection; post a WRProgram with mlx5.DC"
 	case valid && c.noReads && reads(op):
 		return fmt.Sprintf(noReadsReason, op)
 	case valid && c.notAsked(op):
