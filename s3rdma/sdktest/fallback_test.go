@@ -315,6 +315,9 @@ func TestControl(t *testing.T) {
 			assert.Equal(t, 400, control(t, r, "prepare", good(name, value)).StatusCode, "%s %q", name, value)
 		}
 	}
+	dynamic := control(t, r, "prepare", good("token", "00"+strings.Repeat("11", 43)))
+	assert.Equal(t, 501, dynamic.StatusCode, "a client with dynamic connections")
+	assert.Equal(t, "unsupported", dynamic.Header.Get("x-amz-rdma-protocol-status"))
 	for _, path := range []string{"prepare", "ready", "cancel"} {
 		unknown := control(t, r, path, good("protocol", "hipobj-rc-v1"))
 		assert.Equal(t, 501, unknown.StatusCode)
