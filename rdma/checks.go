@@ -34,12 +34,13 @@ type sendLimits struct {
 	noIPChecksum    bool
 	noReads         bool   // max_rd_atomic is 0
 	notRequestedOps uint16 // ibv.QPCreateSendOpsFlags that the queue pair was created without
+	dynamic         bool   // each request needs a DC target, which only programs can set
 	iwarp           bool   // the kernel moves the queue pair to RTS, and the C object keeps its old state
 }
 
 func limitsOf(qpt ibv.QPType, o *QueueOptions) sendLimits {
 	l := sendLimits{qpt, o.Cap.MaxSendSGE, o.Cap.MaxInlineData, cmp.Or(o.MaxMessage, largestMessage), 1<<24 - 1,
-		o.NoIPChecksum, false, o.unasked, false}
+		o.NoIPChecksum, false, o.notRequestedOps, false, false}
 	if o.narrow {
 		l.mostQPN = 1<<16 - 1
 	}
@@ -114,7 +115,7 @@ func newSendChecks(l sendLimits) *sendChecks {
 	// EFA's SRD is the only vendor-specific type whose queue pairs accept ibv_post_send.
 	c.datagrams = qpt == ibv.QPT_UD || qpt == ibv.QPT_DRIVER
 	for op := range ibv.WROpcode(knownOpcodes) {
-		if !known(op) || refusal.Refused(ibv.PostSendValidity(qpt, op)) || l.noReads && needsReadResources(op) ||
+		if !known(op) || l.dynamic || refusal.Refused(ibv.PostSendValidity(qpt, op)) || l.noReads && needsReadResources(op) ||
 			l.notRequested(op) {
 			continue
 		}
@@ -288,6 +289,8 @@ func (c *sendChecks) reason(w *ibv.SendWR) string {
 	switch {
 	case op >= knownOpcodes || !known(op):
 		return fmt.Sprintf("unknown opcode %v (valid on %s: %s)", op, on, c.opcodes(0))
+	case c.dynamic:
+		return "ibv_post_send cannot set the target of a dynamic connection: post a WRProgram with mlx5.DC"
 	case valid && c.noReads && needsReadResources(op):
 		return fmt.Sprintf(noReadsReason, op)
 	case valid && c.notRequested(op):

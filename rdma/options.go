@@ -15,9 +15,9 @@ type QueueOptions struct {
 	// MaxRecvSGE. Checked queues require it.
 	Cap ibv.QPCap
 	// SQSigAll signals every send request: sq_sig_all of ibv_qp_init_attr.
-	SQSigAll bool
-	narrow   bool   // the provider is libefa: see restrict
-	unasked  uint16 // ibv.QPCreateSendOpsFlags that were not set in send_ops_flags
+	SQSigAll        bool
+	narrow          bool   // the provider is libefa: see restrict
+	notRequestedOps uint16 // ibv.QPCreateSendOpsFlags that were not set in send_ops_flags
 	// MaxMessage is the largest message in bytes: max_msg_sz of ibv_port_attr, or the path's MTU for datagrams. If it
 	// is 0, the limit is 2 GiB.
 	MaxMessage uint32
@@ -70,5 +70,5 @@ func DefaultCap(kind ibv.QPType, sharedRecv bool) ibv.QPCap {
 // limitOperations makes checks reject operations that are not in the queue pair's send_ops_flags, because providers
 // size their rings for these operations (ibv_wr_post(3)).
 func (o *QueueOptions) limitOperations(operations ibv.QPCreateSendOpsFlags) {
-	o.unasked = ^uint16(operations)
+	o.notRequestedOps = ^uint16(operations)
 }

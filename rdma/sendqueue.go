@@ -60,8 +60,10 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	if o.Unchecked {
 		return q, nil
 	}
-	o.restrict(driverOf(q.provider, qp.Context))
+	driver := driverOf(q.provider, qp.Context)
+	o.restrict(driver)
 	l := limitsOf(qp.QPType, &o)
+	l.dynamic = driver == "mlx5" && qp.QPType == ibv.QPT_DRIVER
 	if device := qp.Context.Deref().Device.Deref(); device != nil {
 		l.iwarp = device.TransportType == ibv.TRANSPORT_IWARP
 	}

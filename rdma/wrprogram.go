@@ -44,6 +44,7 @@ type WRProgram struct {
 
 	irregular bool          // a request has inline data or several entries
 	set       ibv.WRSetters // of the last request
+	addressed bool          // the last request has an address by a provider's setter
 	pinned    []any         // memory that the program refers to by address
 	err       error
 
@@ -136,7 +137,7 @@ func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint
 	r := WRRequest{p, len(p.wrs)}
 	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, Opcode: op})
 	p.info = append(p.info, p.begin(fn, rule.Builder, id, args))
-	p.set = 0
+	p.set, p.addressed = 0, false
 	if v := ibv.WRPost(qpt, op); refusal.Refused(v.Validity) {
 		p.reject(r.index, fmt.Sprintf("%v is not valid on %s: %s", op, refusal.ShortName(qpt), v.Reason))
 	}
@@ -154,8 +155,12 @@ func (p *WRProgram) complete() {
 	if len(p.wrs) == 0 || p.err != nil {
 		return
 	}
-	i := len(p.wrs) - 1
-	rule := ibv.WRPost(p.qp.QPBase.QPType, p.wrs[i].Opcode)
+	i, qpt := len(p.wrs)-1, p.qp.QPBase.QPType
+	provided := qpt == ibv.QPT_DRIVER
+	if provided { // these have the operations of RC, and an address: libraries lose a request that lacks a setter
+		qpt = ibv.QPT_RC
+	}
+	rule := ibv.WRPost(qpt, p.wrs[i].Opcode)
 	if rule.Answer != ibv.AnswerYes && rule.Answer != ibv.AnswerNeedsCapability {
 		return
 	}
@@ -165,6 +170,8 @@ func (p *WRProgram) complete() {
 	switch {
 	case rule.Data != 0 && p.set&rule.Data == 0:
 		p.reject(i, fmt.Sprintf("it has no data: set one of %v", rule.Data))
+	case provided && rule.Data != 0 && !p.addressed && p.set&ibv.WRSetUDAddr == 0:
+		p.reject(i, "it has no address: set UD or mlx5.DC")
 	case p.set&rule.Address != rule.Address:
 		p.reject(i, fmt.Sprintf("it has no address: set %v", rule.Address))
 	}
@@ -596,8 +603,8 @@ func (r WRRequest) QP() *ibv.QPEx { return r.p.qp }
 // Fail makes the program fail with err, unless it failed before.
 func (r WRRequest) Fail(err error) { r.p.fail(err) }
 
-// CallSetter appends a call of a vendor-specific setter to the last request, with an object and arguments. If fn is 0,
-// the program fails, because the queue pair was created without the function.
+// CallSetter appends a call of a vendor-specific setter of an address to the last request, with an object and
+// arguments. If fn is 0, the program fails, because the queue pair was created without the function.
 func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args ...uint64) WRRequest {
 	switch p := r.p; {
 	case !r.last(name):
@@ -605,6 +612,7 @@ func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args 
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:
 		p.notAsList(name)
+		p.addressed = true
 		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
 	}
 	return r

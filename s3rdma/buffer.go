@@ -17,10 +17,11 @@ import (
 //	n, err := buffer.ReadFrom(out.Body)
 //	use(buffer.Bytes()[:n])
 //
-// Only one request at a time may use it.
+// Only one request at a time may use it: another GetObject fails until the body of the first is closed.
 type Buffer struct {
 	memory *rdma.Buffer
 	filled atomic.Int64 // number of bytes that a response placed here by RDMA
+	busy   atomic.Bool  // a transfer uses it until its response is closed
 	lost   atomic.Bool  // its key could not be revoked, so a peer may still write here
 }
 
@@ -70,6 +71,8 @@ func (b *Buffer) ReadFrom(body io.Reader) (int64, error) {
 	return int64(n), err
 }
 
+var errBusy = errors.New("s3rdma: the buffer is in use by another request; close that response first")
+
 type intoKey struct{}
 
 // Into returns a context for GetObject that makes RDMA write the object into the buffer, if it fits.
@@ -88,7 +91,13 @@ func bufferOf(ctx context.Context, size int) *Buffer {
 // destination returns memory for a response, and a function that releases it.
 func (t *Transport) destination(ctx context.Context, size int) (*rdma.Buffer, func(), error) {
 	if b := bufferOf(ctx, size); b != nil {
-		return b.memory, func() { b.lost.Store(t.engine.pool.isBlocked(b.memory)) }, nil
+		if b.busy.Swap(true) {
+			return nil, nil, errBusy
+		}
+		return b.memory, func() {
+			b.lost.Store(t.engine.pool.isBlocked(b.memory))
+			b.busy.Store(false)
+		}, nil
 	}
 	memory, err := t.engine.pool.get(size)
 	if err != nil {

@@ -254,6 +254,10 @@ func malformed(err error) error { return &statusError{http.StatusBadRequest, "ma
 // prepare serves a prepare request: it creates a session.
 func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 	asked, err := requestOf(r.Header)
+	if errors.Is(err, errTransport) { // clients take it as a server without the protocol, not as their mistake
+		w.Header().Set(headerStatus, "unsupported")
+		return err
+	}
 	if err != nil {
 		return malformed(err)
 	}

@@ -81,8 +81,8 @@ func parseDirect(s string) (token, error) {
 	return t, nil
 }
 
-// parseToken parses a token of a reliable connection. The zero token is valid and means that the peer is on the same
-// device.
+// parseToken parses a token of a reliable connection. It returns errTransport for a token of dynamic connections. The
+// zero token is valid and means that the peer is on the same device.
 func parseToken(s string) (t token, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != tokenBytes {
@@ -98,6 +98,9 @@ func parseToken(s string) (t token, err error) {
 	t.lid = binary.LittleEndian.Uint16(b[42:])
 	if t == (token{}) {
 		return t, nil
+	}
+	if t.transport == transportDC {
+		return token{}, errTransport
 	}
 	if t.transport != transportRC || t.qpn > 0xffffff {
 		return token{}, errToken

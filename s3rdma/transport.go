@@ -126,8 +126,11 @@ func (t *Transport) Stats() Stats {
 
 // RoundTrip sends the request. It transfers the payload by RDMA if possible.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if b := bufferOf(r.Context(), 0); b != nil { // forget an earlier response that was not read
-		b.filled.Store(0)
+	if b := bufferOf(r.Context(), 0); b != nil && r.Method == http.MethodGet {
+		if b.busy.Load() {
+			return nil, errBusy
+		}
+		b.filled.Store(0) // an earlier response may not have been read
 	}
 	if !t.eligible(r) || !t.enter() {
 		return t.base.RoundTrip(r)
@@ -272,6 +275,9 @@ func (t *Transport) get(r *http.Request) (*http.Response, error) {
 	}
 	if r.Context().Err() != nil {
 		return nil, r.Context().Err()
+	}
+	if errors.Is(err, errBusy) {
+		return nil, err
 	}
 	if b, ok := r.Context().Value(intoKey{}).(*Buffer); ok && b != nil && b.lost.Load() {
 		return nil, errLost // a peer could overwrite data that HTTP places in the buffer

@@ -30,14 +30,19 @@ type dcEnd struct {
 	cq     *rdma.CQ
 	mr     *rdma.MR
 	gid    ibv.GIDEntry
+
+	timeout uint8 // of initiators
 }
 
 const dcAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
 
 func newDCEnd(t *testing.T, f *soft.Fabric, name string, size int) *dcEnd {
-	e := &dcEnd{t: t}
 	device, err := rdma.OpenOn(f, name)
-	e.device = vendorrig.Keep(t, device, err)
+	return newDCEndOn(t, device, err, size)
+}
+
+func newDCEndOn(t *testing.T, device *rdma.Device, err error, size int) *dcEnd {
+	e := &dcEnd{t: t, device: vendorrig.Keep(t, device, err), timeout: 10}
 	pd, err := e.device.AllocPD()
 	e.pd = vendorrig.Keep(t, pd, err)
 	cq, err := e.device.CreateCQ(4096, nil, 0)
@@ -49,9 +54,11 @@ func newDCEnd(t *testing.T, f *soft.Fabric, name string, size int) *dcEnd {
 	return e
 }
 
-func (e *dcEnd) ah(to *dcEnd) *rdma.AH {
+func (e *dcEnd) ah(to *dcEnd) *rdma.AH { return e.ahTo(to.gid.GID) }
+
+func (e *dcEnd) ahTo(gid ibv.GID) *rdma.AH {
 	attr := &ibv.AHAttr{IsGlobal: 1, PortNum: 1}
-	attr.GRH.DGID, attr.GRH.SGIDIndex, attr.GRH.HopLimit = to.gid.GID, uint8(e.gid.GIDIndex), 64
+	attr.GRH.DGID, attr.GRH.SGIDIndex, attr.GRH.HopLimit = gid, uint8(e.gid.GIDIndex), 64
 	ah, err := e.pd.CreateAH(attr)
 	return vendorrig.Keep(e.t, ah, err)
 }
@@ -98,7 +105,7 @@ func (e *dcEnd) connect(dci *rdma.QP) {
 		ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT))
 	require.NoError(e.t, dci.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024},
 		ibv.QP_STATE|ibv.QP_PATH_MTU))
-	require.NoError(e.t, dci.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS, Timeout: 10, RetryCnt: 7, RNRRetry: 7,
+	require.NoError(e.t, dci.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS, Timeout: e.timeout, RetryCnt: 7, RNRRetry: 7,
 		MaxRdAtomic: 4}, ibv.QP_STATE|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC|
 		ibv.QP_SQ_PSN))
 }

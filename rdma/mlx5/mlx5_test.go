@@ -74,10 +74,13 @@ func TestDynamicConnections(t *testing.T) {
 	mlx5.DCStream(p.Send(1).SGE(1, 2, 3), 0x1000, 77, 1, 5)
 	assert.ErrorIs(t, dci.PostProgram(p), rdma.ErrNotSupported, "created without streams")
 	p.Reset()
-	first := p.Send(1)
+	first := mlx5.DC(p.Send(1).SGE(1, 2, 3), 0x1000, 77, 1)
 	p.Send(2)
 	mlx5.DC(first, 0x1000, 77, 1)
 	assert.ErrorContains(t, p.Err(), "must be set before the next request")
+	p.Reset()
+	p.Send(1).SGE(1, 2, 3)
+	assert.ErrorContains(t, dci.PostProgram(p), "it has no address: set UD or mlx5.DC")
 	ex.QPBase.State = ibv.QPS_RESET
 	require.NoError(t, dci.Close())
 

@@ -315,6 +315,9 @@ func TestControl(t *testing.T) {
 			assert.Equal(t, 400, control(t, r, "prepare", good(name, value)).StatusCode, "%s %q", name, value)
 		}
 	}
+	dynamic := control(t, r, "prepare", good("token", "00"+strings.Repeat("11", 43)))
+	assert.Equal(t, 501, dynamic.StatusCode, "a client with dynamic connections")
+	assert.Equal(t, "unsupported", dynamic.Header.Get("x-amz-rdma-protocol-status"))
 	for _, path := range []string{"prepare", "ready", "cancel"} {
 		unknown := control(t, r, path, good("protocol", "hipobj-rc-v1"))
 		assert.Equal(t, 501, unknown.StatusCode)
@@ -388,6 +391,65 @@ func TestForeign(t *testing.T) {
 	require.NoError(t, r.minio(r.transport).RemoveObject(t.Context(), bucket, "metadata", minio.RemoveObjectOptions{}))
 	require.NoError(t, c.multipart(t.Context(), "parts", pattern(6<<20, 1)))
 	assert.Equal(t, s3rdma.Stats{Puts: 1, Gets: 3, Declined: 3}, r.transport.Stats())
+}
+
+// TestSlow has a client that starts a prepared transfer too late: the server has forgotten it, and HTTP moves the object.
+func TestSlow(t *testing.T) {
+	var slow atomic.Bool
+	r := newRig(t, settings{handler: s3rdma.HandlerOptions{SessionLifetime: 50 * time.Millisecond},
+		between: func(base http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				if slow.Load() && strings.HasSuffix(r.URL.Path, "/ready") {
+					time.Sleep(300 * time.Millisecond)
+				}
+				return base.RoundTrip(r)
+			})
+		}})
+	for name, c := range r.stores(r.transport) {
+		for i, is := range []bool{true, false} {
+			slow.Store(is)
+			before, data := r.transport.Stats(), pattern(threshold+i, uint64(i))
+			require.NoError(t, c.put(t.Context(), name, data))
+			got, err := c.get(t.Context(), name, "")
+			require.NoError(t, err)
+			sameBytes(t, data, got)
+			if is {
+				assert.Equal(t, before.Declined+2, r.transport.Stats().Declined)
+			}
+		}
+	}
+	assert.EqualValues(t, 4, r.handler.Stats().Expired)
+	assert.Zero(t, r.handler.Sessions())
+}
+
+// TestRetry has an S3 server that asks for another try, which the SDKs make. It moves by RDMA.
+func TestRetry(t *testing.T) {
+	var refuse atomic.Int32
+	r := newRig(t, settings{inner: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodHead && refuse.Add(-1) >= 0 {
+				http.Error(w, "<Error><Code>SlowDown</Code></Error>", http.StatusServiceUnavailable)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}})
+	client := r.aws(r.transport)
+	client = s3.New(client.Options(), func(o *s3.Options) { o.RetryMaxAttempts = 5 })
+	for name, c := range map[string]store{"aws": awsStore{client}, "minio": minioStore{r.minio(r.transport)}} {
+		data := pattern(threshold+7, 1)
+		for _, n := range []int32{1, 2} { // by RDMA, then also by HTTP
+			refuse.Store(n)
+			require.NoError(t, c.put(t.Context(), name, data))
+			refuse.Store(n)
+			got, err := c.get(t.Context(), name, "")
+			require.NoError(t, err)
+			sameBytes(t, data, got)
+		}
+	}
+	stats := r.transport.Stats()
+	assert.Positive(t, stats.Puts)
+	assert.Zero(t, r.handler.Sessions())
 }
 
 // TestPerClient tests the limit of transfers of an access key.

@@ -20,6 +20,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -112,7 +115,7 @@ func newFront(t *testing.T, secure bool, between func(http.RoundTripper) http.Ro
 		base = between(base)
 	}
 	f.transport, err = s3rdma.NewTransport(base, s3rdma.Options{Device: device, Signer: signer, Threshold: threshold,
-		TransferTimeout: 5 * time.Second, RetryAfter: time.Millisecond})
+		TransferTimeout: 5 * time.Second, RetryAfter: time.Millisecond, Dynamic: slices.Contains(args, "--dynamic")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.transport.Close()) })
 	return f
@@ -236,7 +239,72 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestGatewayVerifies: the S3 server behind the gateway rejects clients with a wrong key.
+// cuObjectToken is the format of cuObject's tokens, with the transfer's address and size.
+var cuObjectToken = regexp.MustCompile(
+	`^([0-9a-f]{16}):[0-9a-f]{8}:([0-9a-f]{8}):[0-9a-f]{4}:([0-9a-f]{6}):1:[0-9a-f]{32}:[0-9a-f]{16}:[0-9a-f]{16}$`)
+
+// TestGatewayDynamic moves objects through a gateway by cuObject's tokens, of which a client may change one after it has
+// signed the request, and while the gateway is replaced.
+func TestGatewayDynamic(t *testing.T) {
+	var change func([]string) // a field of the next token
+	tokens := 0
+	f := newFront(t, false, func(base http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if text := r.Header.Get("X-Amz-Rdma-Token"); text != "" {
+				tokens++
+				assert.Regexp(t, cuObjectToken, text)
+				if change != nil {
+					fields := strings.Split(text, ":")
+					change(fields)
+					r.Header.Set("X-Amz-Rdma-Token", strings.Join(fields, ":"))
+					require.NoError(t, signer(r.Context(), r))
+					change = nil
+				}
+			}
+			return base.RoundTrip(r)
+		})
+	}, "--dynamic", "--transfer-timeout=2s")
+	for name, c := range f.stores(f.transport) {
+		for i, size := range []int{1, threshold, 3<<20 + 7} {
+			data := pattern(size, uint64(i))
+			require.NoError(t, c.put(t.Context(), name, data))
+			got, err := c.get(t.Context(), name, "")
+			require.NoError(t, err)
+			sameBytes(t, data, got)
+		}
+	}
+	// minio-go signs the chunks of its bodies over HTTP, so that its PUTs use HTTP.
+	assert.Equal(t, s3rdma.Stats{Puts: 2, Gets: 4}, f.transport.Stats())
+	assert.Equal(t, 6, tokens)
+	assert.Equal(t, `goverbs_s3_transfers_total{op="get"} 4`, f.metric(`goverbs_s3_transfers_total{op="get"}`))
+
+	// Tokens of memory or a target that does not exist: HTTP moves the object.
+	c, data := awsStore{f.aws(f.transport)}, pattern(1<<20, 9)
+	for field, value := range map[int]string{2: "00000001", 4: "0fffff"} {
+		before := f.transport.Stats()
+		change = func(fields []string) { fields[field] = value }
+		require.NoError(t, c.put(t.Context(), "forged", data))
+		change = func(fields []string) { fields[field] = value }
+		got, err := c.get(t.Context(), "forged", "")
+		require.NoError(t, err)
+		sameBytes(t, data, got)
+		assert.Equal(t, before.Declined+2, f.transport.Stats().Declined)
+	}
+	f.settled()
+	f.interrupt()
+	f.start()
+	before := f.transport.Stats()
+	require.NoError(t, c.put(t.Context(), "again", data))
+	got, err := c.get(t.Context(), "again", "")
+	require.NoError(t, err)
+	sameBytes(t, data, got)
+	assert.Equal(t, s3rdma.Stats{Puts: before.Puts + 1, Gets: before.Gets + 1, Declined: before.Declined},
+		f.transport.Stats())
+	f.settled()
+	f.interrupt()
+}
+
+// TestGatewayVerifies has clients with a wrong key: the S3 server behind the gateway rejects them.
 func TestGatewayVerifies(t *testing.T) {
 	f := newFront(t, false, func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {

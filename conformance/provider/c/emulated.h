@@ -177,6 +177,9 @@ struct srq {
 // Operations to count, by the bits that programs select them with.
 enum countable { SENDS, RECEIVES, READS_DONE, READS_SERVED, WRITES_DONE, WRITES_SERVED, COUNTABLE };
 
+// Ends of dynamic connections: an initiator's requests name their targets.
+enum dynamic { CONNECTED, INITIATOR, TARGET };
+
 struct qp {
 	struct object o;
 	struct qp *next; // in the hash list of its number
@@ -206,6 +209,8 @@ struct qp {
 	bool unsolicited;                      // writes with immediate data consume no receive
 	struct waiting *waiting;               // requests that are retried while others proceed
 	struct counter *counters[COUNTABLE];
+	enum dynamic dynamic;
+	uint64_t access_key; // target
 	struct rendezvous *rendezvous;         // data for tags, read before further requests
 };
 
@@ -262,6 +267,7 @@ struct request {
 	uint64_t compare, swap;
 	uint32_t to_qp, to_key; // datagrams
 	uint32_t to_srq;        // XRC
+	uint64_t access_key;    // of a target
 	bool elsewhere;         // the datagram's destination is outside this process
 	struct binding binding; // OP_BIND
 	struct tag_operation tags; // OP_TAGS
@@ -337,6 +343,7 @@ struct driver {
 	uint64_t device_memory; // for programs, in bytes
 	bool no_reset;         // its provider does not reset counters
 	bool timestamps;       // in completions, in nanoseconds
+	bool dynamic;          // has dynamic connections
 	bool scalable;         // only datagrams, also reliable ones; queue pairs survive failed requests
 	int (*get_context)(struct call *);
 	int (*query_device)(struct call *);
@@ -347,6 +354,7 @@ struct driver {
 	int (*resize_cq)(struct call *, struct cq *, uint32_t entries);
 	int (*create_srq)(struct call *, struct srq *);
 	int (*create_qp)(struct call *, struct qp *);
+	int (*target_ready)(struct call *, const struct qp *); // answers a target's change to RTR
 	void (*reset_qp)(struct qp *);
 	void (*record_qp)(const struct qp *);
 	void (*record_srq)(const struct srq *); // may be NULL

@@ -10,7 +10,8 @@
 // Short names for the table below.
 enum {
 	RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND, XRC_RECV = IBV_QPT_XRC_RECV,
-	SRD = IBV_QPT_DRIVER, // the only driver-specific type
+	SRD = IBV_QPT_DRIVER, // of a scalable driver
+	DCI = 0xf0, DCT, // ends of dynamic connections, in the table below
 };
 enum { RESET = IBV_QPS_RESET, INIT = IBV_QPS_INIT, RTR = IBV_QPS_RTR, RTS = IBV_QPS_RTS, ERR = IBV_QPS_ERR };
 enum {
@@ -136,7 +137,7 @@ static bool offered(uint32_t type)
 {
 	switch (type) {
 	case UD: return true;
-	case SRD: return driver->scalable;
+	case SRD: return driver->scalable || driver->dynamic;
 	case RC: case UC: case XRC: case XRC_RECV: return !driver->scalable;
 	}
 	return false;
@@ -172,7 +173,7 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	do
 		qp->number = ++kernel->last_number & driver->most_numbers | (target ? driver->target : 0);
 	while (!qp->number || find_qp(qp->number));
-	qp->attr.rnr_retry = q->qp_type == SRD ? 7 : 0; // unlimited by default
+	qp->attr.rnr_retry = driver->scalable && q->qp_type == SRD ? 7 : 0; // unlimited by default
 	qp->attr.max_send_wr = q->max_send_wr, qp->attr.max_recv_wr = q->max_recv_wr;
 	qp->attr.max_send_sge = q->max_send_sge, qp->attr.max_recv_sge = q->max_recv_sge;
 	qp->attr.max_inline_data = q->max_inline_data;
@@ -190,7 +191,7 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	qp->next = kernel->qps[qp->number % QP_LISTS];
 	kernel->qps[qp->number % QP_LISTS] = qp;
 	*r = (struct ib_uverbs_create_qp_resp){
-		.qp_handle = qp->o.handle, .qpn = qp->number,
+		.qp_handle = qp->o.handle, .qpn = qp->dynamic == TARGET ? 0 : qp->number, // a target's is known in RTR
 		.max_send_wr = qp->attr.max_send_wr, .max_recv_wr = qp->attr.max_recv_wr, // rounded by the driver
 		.max_send_sge = qp->attr.max_send_sge, .max_recv_sge = qp->attr.max_recv_sge,
 		.max_inline_data = q->max_inline_data,
@@ -255,15 +256,24 @@ static const struct transition {
 	{SRD, INIT, RTR, 0, PKEY | QKEY},
 	{SRD, RTR, RTS, SQ_PSN, CURRENT | QKEY | RNR_RETRY},
 	{SRD, RTS, RTS, 0, CURRENT | QKEY},
+	{DCI, RESET, INIT, PKEY | PORT, 0},
+	{DCI, INIT, INIT, 0, PKEY | PORT},
+	{DCI, INIT, RTR, MTU, PKEY | AV},
+	{DCI, RTR, RTS, TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | READS, TIMER},
+	{DCI, RTS, RTS, 0, TIMER},
+	{DCT, RESET, INIT, PKEY | PORT | ACCESS, 0},
+	{DCT, INIT, RTR, AV | MTU | TIMER, 0},
 };
 
 static bool allowed(const struct qp *qp, uint32_t to, uint32_t mask)
 {
-	if (to == RESET || to == ERR)
+	static const uint32_t dynamic[] = {[INITIATOR] = DCI, [TARGET] = DCT};
+	uint32_t type = qp->dynamic ? dynamic[qp->dynamic] : qp->type;
+	if (qp->dynamic != TARGET && (to == RESET || to == ERR))
 		return !(mask & ~STATE);
 	for (size_t i = 0; i < sizeof transitions / sizeof *transitions; i++) {
 		const struct transition *t = &transitions[i];
-		if (t->type == qp->type && t->from == qp->attr.qp_state && t->to == to)
+		if (t->type == type && t->from == qp->attr.qp_state && t->to == to)
 			return (mask & t->needs) == t->needs && !(mask & ~(t->needs | t->allows | STATE));
 	}
 	return false;
@@ -349,7 +359,11 @@ static int modify_qp_ex(struct call *c)
 	struct ib_uverbs_ex_modify_qp_resp r = {.response_length = sizeof r};
 	TAKE(c, q);
 	int err = q.rate_limit ? refuse("rate limit", q.rate_limit) : change(c, &q.base);
-	return err ? err : answer(c, &r, sizeof r);
+	if (err)
+		return err;
+	answer(c, &r, sizeof r);
+	const struct qp *qp = find_object(c->file, QP, q.base.qp_handle);
+	return qp->dynamic == TARGET && qp->attr.qp_state == RTR ? driver->target_ready(c, qp) : 0;
 }
 
 static int query_qp(struct call *c)
