@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -17,8 +18,6 @@ import (
 	"github.com/alecthomas/kong"
 	mangokong "github.com/alecthomas/mango-kong"
 	"github.com/muesli/roff"
-	"github.com/posener/complete"
-	"github.com/willabides/kongplete"
 
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -30,7 +29,7 @@ type shellCommands struct {
 	Complete   completeCommand   `cmd:"" hidden:""`
 }
 
-// completionScripts run goverbs complete with the command line in COMP_LINE, as package complete expects. If it prints
+// completionScripts run goverbs complete with the command line in COMP_LINE. If it prints
 // nothing, the shell completes file names.
 var completionScripts = map[string]string{
 	"bash": `# bash completion for goverbs. Load it: source <(goverbs completion bash); install it: write the output to
@@ -74,51 +73,101 @@ type completeCommand struct {
 }
 
 func (completeCommand) Run(o output) error {
-	devices := complete.PredictFunc(func(complete.Args) (names []string) {
-		infos, _ := rdma.Devices() // no devices, no completions
-		for _, i := range infos {
-			names = append(names, i.Name)
-		}
-		return names
-	})
-	command, err := kongplete.Command(o.parser, kongplete.WithPredictor("device", devices))
-	if err != nil {
-		return err
-	}
 	line := os.Getenv("COMP_LINE")
 	if line == "" {
 		return nil
 	}
 	words := completionWords(line, os.Getenv("COMP_POINT"))
-	for _, option := range command.Predict(words) {
-		if strings.HasPrefix(option, words.Last) {
+	last := words[len(words)-1]
+	for _, option := range completeLast(o.parser.Model.Node, words[:len(words)-1], strings.HasPrefix(last, "-")) {
+		if strings.HasPrefix(option, last) {
 			fmt.Fprintln(o.w, option)
 		}
 	}
 	return nil
 }
 
-// completionWords returns the words of a command line up to the cursor. Package complete does the same, but its code to
-// install completions adds 200 KB to the command.
-func completionWords(line, point string) (words complete.Args) {
+// completionWords returns the words of a command line after the program, up to the cursor. The last one is to be
+// completed; it is the value in FLAG=VALUE.
+func completionWords(line, point string) []string {
 	if at, err := strconv.Atoi(point); err == nil && at >= 0 && at < len(line) {
 		line = line[:at]
 	}
-	all := append(strings.Fields(line), "")
-	if strings.TrimRightFunc(line, unicode.IsSpace) == line && len(all) > 1 { // the cursor is at the end of a word
-		all = all[:len(all)-1]
+	words := append(strings.Fields(line), "")
+	if strings.TrimRightFunc(line, unicode.IsSpace) == line && len(words) > 2 { // the cursor is at the end of a word
+		words = words[:len(words)-1]
 	}
-	if flag, value, ok := strings.Cut(all[len(all)-1], "="); ok {
-		all = append(all[:len(all)-1], flag, value)
+	if flag, value, ok := strings.Cut(words[len(words)-1], "="); ok {
+		words = append(words[:len(words)-1], flag, value)
 	}
-	words.Last = all[len(all)-1]
-	if len(all) > 1 {
-		words.All, words.Completed = all[1:], all[1:len(all)-1]
+	return words[1:]
+}
+
+// completeLast returns the possible words after others: subcommands and values, or flags.
+func completeLast(node *kong.Node, before []string, flags bool) (options []string) {
+	var value *kong.Value // of the flag before
+	position := 0         // among the arguments
+	for _, word := range before {
+		child := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == word })
+		switch {
+		case value != nil:
+			value = nil
+		case strings.HasPrefix(word, "-"):
+			value = flagValue(node, word)
+		case child >= 0:
+			node, position = node.Children[child], 0
+		default:
+			position++
+		}
 	}
-	if n := len(words.Completed); n > 0 {
-		words.LastCompleted = words.Completed[n-1]
+	switch n := len(node.Positional); {
+	case value != nil:
+		return completeValue(value)
+	case flags:
+		for _, group := range node.AllFlags(true) {
+			for _, f := range group {
+				if options = append(options, "--"+f.Name); f.Short != 0 {
+					options = append(options, "-"+string(f.Short))
+				}
+			}
+		}
+		return options
+	case position < n:
+		options = completeValue(node.Positional[position])
+	case n > 0 && node.Positional[n-1].IsCumulative():
+		options = completeValue(node.Positional[n-1])
 	}
-	return words
+	for _, child := range node.Children {
+		if !child.Hidden {
+			options = append(options, child.Name)
+		}
+	}
+	return options
+}
+
+// flagValue returns the value that follows a flag as the next word, or nil.
+func flagValue(node *kong.Node, word string) *kong.Value {
+	for _, group := range node.AllFlags(false) {
+		for _, f := range group {
+			if !f.IsBool() && (word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short)) {
+				return f.Value
+			}
+		}
+	}
+	return nil
+}
+
+func completeValue(v *kong.Value) (options []string) {
+	switch {
+	case v.Tag.Get("predictor") == "device":
+		infos, _ := rdma.Devices() // no devices, no completions
+		for _, i := range infos {
+			options = append(options, i.Name)
+		}
+	case v.Enum != "":
+		options = slices.Sorted(maps.Keys(v.EnumMap()))
+	}
+	return options
 }
 
 type manCommand struct{}

@@ -43,6 +43,12 @@ func TestComplete(t *testing.T) {
 	assert.Equal(t, []string{"--json"}, completions(t, "goverbs --js"))
 	assert.Empty(t, completions(t, "goverbs devices no"))
 	assert.Equal(t, []string{"zsh"}, completions(t, "goverbs completion z"))
+	assert.Contains(t, completions(t, "goverbs --json "), "perf", "the flag has no value")
+	assert.Contains(t, completions(t, "goverbs -"), "--json")
+	assert.Empty(t, completions(t, "goverbs perf send --ib-dev soft0 --size "), "any value")
+	assert.Equal(t, []string{"pid"}, completions(t, "goverbs exporter --once --by p"))
+	t.Setenv("COMP_POINT", "11")
+	assert.Equal(t, []string{"devices"}, completions(t, "goverbs dev --json"), "up to the cursor")
 }
 
 // shellTests make each shell complete a command line.

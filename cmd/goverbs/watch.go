@@ -73,18 +73,18 @@ func (c exporterCommand) export(ctx context.Context, host *resources.Host, o out
 		return fmt.Errorf("%d processes: must not be negative; see --processes", c.Processes)
 	}
 	host.Publish(c.Stats)
-	registry := (&exporter.Collector{Host: host, By: c.By, Processes: c.Processes}).Registry()
-	switch {
-	case c.Once && o.json:
-		all, err := registry.Gather()
+	collector := &exporter.Collector{Host: host, By: c.By, Processes: c.Processes}
+	if c.Once {
+		all, err := exporter.Gather(collector)
 		if err != nil {
 			return err
 		}
-		return o.print(exporter.Document(all))
-	case c.Once:
-		return exporter.Write(o.w, registry)
+		if o.json {
+			return o.print(all)
+		}
+		return all.WriteText(o.w) // not o.print, which escapes characters
 	}
 	return o.runServer(ctx, "serving metrics", func(ctx context.Context, at func(string)) error {
-		return exporter.Serve(ctx, c.Listen, registry, func(a net.Addr) { at(fmt.Sprintf("http://%v/metrics", a)) })
+		return exporter.Serve(ctx, c.Listen, collector, func(a net.Addr) { at(fmt.Sprintf("http://%v/metrics", a)) })
 	})
 }

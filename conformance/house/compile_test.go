@@ -174,7 +174,7 @@ func assertStatic(t *testing.T, file string) {
 func TestStaticCommand(t *testing.T) {
 	t.Parallel()
 	architectures := []string{"amd64"}
-	if os.Getenv("GOVERBS_LONG") != "" {
+	if os.Getenv("GOVERBS_EVERYTHING") != "" { // TestEveryTarget type-checks it
 		architectures = append(architectures, "arm64")
 	}
 	dir := t.TempDir()

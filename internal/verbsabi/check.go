@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/goverbs/goverbs/gen/project"
@@ -18,6 +19,18 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
+
+// decodeRecorded decodes the recorded models once, the primary ones and all, since it takes 0.2 s.
+var decodeRecorded = sync.OnceValues(func() (r [2]rules.Recorded, err error) {
+	r[0], r[1], err = recorded.Releases()
+	return r, err
+})
+
+// recordedReleases returns the recorded models. Callers do not change them.
+func recordedReleases() (primary, all rules.Recorded, err error) {
+	r, err := decodeRecorded()
+	return slices.Clip(r[0]), slices.Clip(r[1]), err
+}
 
 // Options are the options of the commands. The comments name verbsabi's flags.
 type Options struct {
@@ -95,7 +108,7 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	switch {
 	case err != nil:
 		return false, err

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
-	"github.com/goverbs/goverbs/gen/recorded"
 )
 
 // compileDebug compiles the headers of the packages into a shared library with debug information of all types.
@@ -50,7 +49,7 @@ func question(t *testing.T, names ...string) Question {
 	t.Helper()
 	packages, err := Packages(names...)
 	require.NoError(t, err)
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	require.NoError(t, err)
 	return Question{Packages: packages, Target: runtime.GOARCH, Primary: primary, Recorded: all}
 }

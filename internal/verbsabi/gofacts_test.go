@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
-	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
@@ -78,7 +77,7 @@ func TestMeasureRefuses(t *testing.T) {
 
 // TestCompareModel: the generated package equals its model, and every difference is found.
 func TestCompareModel(t *testing.T) {
-	primaries, _, err := recorded.Releases()
+	primaries, _, err := recordedReleases()
 	require.NoError(t, err)
 	primary := primaries.Of("rdma-core")[0]
 	of := map[string][]witness.Package{}

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/ibv"
 )
@@ -266,7 +265,7 @@ func TestSymbolRows(t *testing.T) {
 func TestTablesOfFunctions(t *testing.T) {
 	rows, err := symbolRows("symbols.txt", symbolsText)
 	require.NoError(t, err)
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	require.NoError(t, err)
 	declared := map[string]bool{}
 	for _, p := range rules.Calling() {
@@ -294,7 +293,7 @@ func TestTablesOfFunctions(t *testing.T) {
 
 // TestInstalledLibraries checks the libraries of this machine, which make deps installs.
 func TestInstalledLibraries(t *testing.T) {
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	require.NoError(t, err)
 	q := Question{Only: Libraries, Target: runtime.GOARCH, Primary: primary, Recorded: all}
 	a, err := Ask(context.Background(), q)

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/gen/model"
-	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
@@ -45,7 +44,7 @@ func TestPackages(t *testing.T) {
 
 // TestRestrict: a restricted release has only the headers of its packages and what they need from the C library.
 func TestRestrict(t *testing.T) {
-	primaries, _, err := recorded.Releases()
+	primaries, _, err := recordedReleases()
 	require.NoError(t, err)
 	primary := primaries.Of("rdma-core")[0]
 	tags := func(r *model.Release) map[string]model.RecordKind {
@@ -79,7 +78,7 @@ func TestRestrict(t *testing.T) {
 // TestAskSomePackages: a machine may have the headers of only some packages.
 func TestAskSomePackages(t *testing.T) {
 	real := realHeaders(t, "65.0")
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	require.NoError(t, err)
 	dir := filepath.Join(t.TempDir(), "include")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(real)))
@@ -138,7 +137,7 @@ func TestAskSomePackages(t *testing.T) {
 
 // TestAskLibrariesAlone: a machine that only runs programs may have libraries without headers.
 func TestAskLibrariesAlone(t *testing.T) {
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	require.NoError(t, err)
 	q := Question{CC: append(hostCompiler(t), "-nostdinc"), Target: runtime.GOARCH, LibraryDirs: []string{t.TempDir()},
 		Primary: primary, Recorded: all}

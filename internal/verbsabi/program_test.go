@@ -5,6 +5,8 @@ package verbsabi
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
+	"debug/elf"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -175,6 +177,30 @@ func goNames(t *testing.T) map[string]string {
 		names[string(m[2])] = string(m[1])
 	}
 	return names
+}
+
+// TestBuildInfo compares build information with that of debug/buildinfo, and checks that damage is an error.
+func TestBuildInfo(t *testing.T) {
+	own, err := os.Executable()
+	require.NoError(t, err)
+	for _, path := range []string{own, buildProgram(t, "arm64", "-ldflags=-s -w")} {
+		want, err := buildinfo.ReadFile(path)
+		require.NoError(t, err)
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		f, err := elf.NewFile(bytes.NewReader(data))
+		require.NoError(t, err)
+		got, err := readBuildInfo(f)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+		at := bytes.Index(data, []byte("\xff Go buildinf:\x08\x02"))
+		copy(data[at+32:], "\xff\xff\xff\x7f") // the length of the version
+		_, err = readBuildInfo(f)
+		assert.ErrorContains(t, err, "damaged")
+		data[at] = 0
+		_, err = readBuildInfo(f)
+		assert.ErrorContains(t, err, "none found")
+	}
 }
 
 func TestProgramErrors(t *testing.T) {

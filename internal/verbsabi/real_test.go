@@ -16,7 +16,6 @@ import (
 
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
-	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -34,7 +33,7 @@ func realHeaders(t *testing.T, release string) string {
 
 // TestRecordedModels checks every recorded model against its headers, with every C compiler of this machine.
 func TestRecordedModels(t *testing.T) {
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	require.NoError(t, err)
 	s, err := Summarize(context.Background(), cacheDir, primary, all)
 	require.NoError(t, err)
@@ -67,7 +66,7 @@ func TestRecordedModels(t *testing.T) {
 
 // TestCountsOfPrimary counts the declarations of the model independently, so that the witness does not lose any.
 func TestCountsOfPrimary(t *testing.T) {
-	primaries, _, err := recorded.Releases()
+	primaries, _, err := recordedReleases()
 	require.NoError(t, err)
 	primary := primaries.Of("rdma-core")[0]
 	w, err := NewWitness(primary, "amd64")
@@ -301,7 +300,7 @@ func contains(r *Report, item Item) bool {
 }
 
 func TestSummarizeNamesMissing(t *testing.T) {
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	require.NoError(t, err)
 	s, err := Summarize(context.Background(), t.TempDir(), primary, all)
 	require.NoError(t, err)

@@ -48,11 +48,11 @@ func Within(event string, wait func() error) error {
 
 // Poll polls for a completion until the timeout, and returns false if there is none. It sleeps between polls, so that a
 // guest with one processor makes progress. It makes a minimum number of polls, so that the timeout is longer on a busy
-// machine, where the goroutines of a software device run as late as this one.
+// machine, where the goroutines of a software device, or the kernel of a guest, run as late as this one.
 func Poll(cq *ibv.CQ, timeout time.Duration) (ibv.WC, bool, error) {
 	wc := new(ibv.WC)
 	wait := QuietTime(timeout)
-	least := int(wait / (100 * time.Microsecond))
+	least := int(min(timeout/pollsOfKernel, wait/(100*time.Microsecond)))
 	deadline := time.Now().Add(wait)
 	for polls := 1; ; polls++ {
 		n, err := verbs.PollCQ(cq, 1, wc)
@@ -68,6 +68,10 @@ func Poll(cq *ibv.CQ, timeout time.Duration) (ibv.WC, bool, error) {
 		time.Sleep(50 * time.Microsecond)
 	}
 }
+
+// pollsOfKernel is the timeout for which a poll is made at least, so that a guest which the host does not schedule has
+// time to work. A poll and its sleep take longer in an emulated guest.
+const pollsOfKernel = 300 * time.Microsecond
 
 // Completion waits for a completion and fails the test if there is none.
 func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {

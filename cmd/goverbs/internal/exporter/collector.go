@@ -9,10 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 )
@@ -26,34 +23,9 @@ type Collector struct {
 	ledger ledger
 }
 
-// Registry returns a registry with the metrics of a host.
-func (c *Collector) Registry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(c)
-	return r
-}
-
-// Describe implements prometheus.Collector.
-func (c *Collector) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range families {
-		to <- m.desc
-	}
-}
-
-// scrape is one collection.
-type scrape chan<- prometheus.Metric
-
-// add adds a value. Labels may have any source, so that invalid UTF-8 is replaced.
-func (s scrape) add(m *metric, value float64, labels ...string) {
-	for i := range labels {
-		labels[i] = strings.ToValidUTF8(labels[i], "?")
-	}
-	s <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
-}
-
-// Collect implements prometheus.Collector.
-func (c *Collector) Collect(to chan<- prometheus.Metric) {
-	s, started := scrape(to), time.Now()
+// Collect implements Source.
+func (c *Collector) Collect(s *Scrape) {
+	started := time.Now()
 	now := c.Host.Read()
 	for i := range now.Devices {
 		s.device(&now.Devices[i])
@@ -63,49 +35,49 @@ func (c *Collector) Collect(to chan<- prometheus.Metric) {
 		s.published(c.ledger.sums(sources(now), c.By, c.Processes))
 	}
 	s.software(now.Software, c.Processes)
-	s.add(notes, float64(len(now.Notes)))
-	s.add(took, time.Since(started).Seconds())
+	s.Add(notes, float64(len(now.Notes)))
+	s.Add(took, time.Since(started).Seconds())
 	version := "(unknown)"
 	if b, ok := debug.ReadBuildInfo(); ok {
 		version = b.Main.Version
 	}
-	s.add(info, 1, version, runtime.Version())
+	s.Add(info, 1, version, runtime.Version())
 }
 
-func (s scrape) device(d *resources.Device) {
-	s.add(deviceInfo, 1, d.Name, d.Driver, d.Firmware, d.Board, d.GUID)
+func (s *Scrape) device(d *resources.Device) {
+	s.Add(deviceInfo, 1, d.Name, d.Driver, d.Firmware, d.Board, d.GUID)
 	for kind, n := range d.Objects {
-		s.add(deviceObjects, float64(n), d.Name, kind)
+		s.Add(deviceObjects, float64(n), d.Name, kind)
 	}
 	for kind, n := range d.Hidden {
-		s.add(deviceHidden, float64(n), d.Name, kind)
+		s.Add(deviceHidden, float64(n), d.Name, kind)
 	}
 	for i := range d.Ports {
 		s.port(d.Name, &d.Ports[i])
 	}
 }
 
-func (s scrape) port(device string, p *resources.Port) {
+func (s *Scrape) port(device string, p *resources.Port) {
 	number := strconv.Itoa(p.Port)
-	s.add(portInfo, 1, device, number, p.State, p.Physical, p.Link)
+	s.Add(portInfo, 1, device, number, p.State, p.Physical, p.Link)
 	active := 0.0
 	if p.State == "ACTIVE" {
 		active = 1
 	}
-	s.add(portActive, active, device, number)
+	s.Add(portActive, active, device, number)
 	if p.Rate != 0 {
-		s.add(portRate, float64(p.Rate)/8, device, number)
+		s.Add(portRate, float64(p.Rate)/8, device, number)
 	}
 	for file, value := range p.Counters {
-		i := slices.IndexFunc(portCounters, func(m *metric) bool { return m.file == file })
+		i := slices.IndexFunc(portCounters, func(m *Metric) bool { return m.file == file })
 		if i < 0 {
-			s.add(portOther, float64(value), device, number, file)
+			s.Add(portOther, float64(value), device, number, file)
 			continue
 		}
-		s.add(portCounters[i], float64(value)*portCounters[i].factor, device, number)
+		s.Add(portCounters[i], float64(value)*portCounters[i].factor, device, number)
 	}
 	for name, value := range p.Hardware {
-		s.add(hardware, float64(value), device, number, name)
+		s.Add(hardware, float64(value), device, number, name)
 	}
 }
 
@@ -156,17 +128,17 @@ func (c *Collector) programs(objects []resources.Object) []*program {
 	return slices.Collect(maps.Values(sums))
 }
 
-func (s scrape) processes(all []*program) {
+func (s *Scrape) processes(all []*program) {
 	for _, p := range all {
 		for kind, n := range p.kinds {
-			s.add(processObjects, float64(n), p.device, p.name, p.pid, kind)
+			s.Add(processObjects, float64(n), p.device, p.name, p.pid, kind)
 		}
-		s.add(processBytes, float64(p.bytes), p.device, p.name, p.pid)
+		s.Add(processBytes, float64(p.bytes), p.device, p.name, p.pid)
 	}
 }
 
 // software sums sockets by address and program, with the same limit.
-func (s scrape) software(all []resources.Software, limit int) {
+func (s *Scrape) software(all []resources.Software, limit int) {
 	type key struct{ address, name string }
 	sums := map[key]resources.Software{}
 	for _, one := range all {
@@ -180,7 +152,7 @@ func (s scrape) software(all []resources.Software, limit int) {
 		sums[k] = sum
 	}
 	for k, sum := range sums {
-		s.add(softwareWaiting, float64(sum.Waiting), k.address, k.name)
-		s.add(softwareDrops, float64(sum.Drops), k.address, k.name)
+		s.Add(softwareWaiting, float64(sum.Waiting), k.address, k.name)
+		s.Add(softwareDrops, float64(sum.Drops), k.address, k.name)
 	}
 }

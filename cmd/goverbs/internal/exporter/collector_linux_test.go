@@ -40,7 +40,9 @@ func simulatedHost(t *testing.T) *resources.Host {
 // text returns the output of a collector.
 func text(t *testing.T, c *Collector) string {
 	var b bytes.Buffer
-	require.NoError(t, Write(&b, c.Registry()))
+	all, err := Gather(c)
+	require.NoError(t, err)
+	require.NoError(t, all.WriteText(&b))
 	return b.String()
 }
 
@@ -131,7 +133,7 @@ func TestPage(t *testing.T) {
 	b := "\n| metric | type | labels | description |\n|---|---|---|---|\n"
 	for _, m := range families {
 		kind, from := "gauge", ""
-		if m.kind == counter {
+		if m.kind == Counter {
 			kind = "counter"
 		}
 		if m.file != "" {

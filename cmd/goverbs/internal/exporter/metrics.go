@@ -4,102 +4,79 @@
 // host; [Serve] serves it over HTTP.
 package exporter
 
-import "github.com/prometheus/client_golang/prometheus"
-
-// metric is a metric family.
-type metric struct {
-	name, help string
-	kind       prometheus.ValueType
-	labels     []string
-	desc       *prometheus.Desc
-	file       string  // sysfs file of a port counter
-	factor     float64 // of its values
-}
-
-const (
-	counter = prometheus.CounterValue
-	gauge   = prometheus.GaugeValue
-)
-
 var (
 	ofPort    = []string{"device", "port"}
 	ofProcess = []string{"device", "process", "pid"}
 )
 
-// newMetric returns a family.
-func newMetric(name, help string, kind prometheus.ValueType, labels ...string) *metric {
-	return &metric{name: name, help: help, kind: kind, labels: labels,
-		desc: prometheus.NewDesc(name, help, labels, nil)}
-}
-
 // portCounter returns a family for a file in the counters directory of a port.
-func portCounter(file, name string, factor float64, help string) *metric {
-	m := newMetric("goverbs_port_"+name+"_total", help, counter, ofPort...)
+func portCounter(file, name string, factor float64, help string) *Metric {
+	m := NewMetric("goverbs_port_"+name+"_total", help, Counter, ofPort...)
 	m.file, m.factor = file, factor
 	return m
 }
 
 // Families other than port counters.
 var (
-	deviceInfo = newMetric("goverbs_device_info", "Information about a device; always 1.", gauge, "device", "driver",
+	deviceInfo = NewMetric("goverbs_device_info", "Information about a device; always 1.", Gauge, "device", "driver",
 		"firmware", "board", "node_guid")
-	deviceObjects = newMetric("goverbs_device_objects", "Objects of all programs and the kernel on a device, by "+
-		"kind: qp, mr, cq, pd, cm_id, srq, ctx.", gauge, "device", "kind")
-	deviceHidden = newMetric("goverbs_device_hidden_objects", "Objects that the kernel did not list because they "+
-		"belong to other PID namespaces.", gauge, "device", "kind")
-	processObjects = newMetric("goverbs_process_objects", "Objects of a program on a device, by kind.", gauge,
+	deviceObjects = NewMetric("goverbs_device_objects", "Objects of all programs and the kernel on a device, by "+
+		"kind: qp, mr, cq, pd, cm_id, srq, ctx.", Gauge, "device", "kind")
+	deviceHidden = NewMetric("goverbs_device_hidden_objects", "Objects that the kernel did not list because they "+
+		"belong to other PID namespaces.", Gauge, "device", "kind")
+	processObjects = NewMetric("goverbs_process_objects", "Objects of a program on a device, by kind.", Gauge,
 		append(ofProcess[:3:3], "kind")...)
-	processBytes = newMetric("goverbs_process_memory_region_bytes", "Total size of a program's memory regions.", gauge,
+	processBytes = NewMetric("goverbs_process_memory_region_bytes", "Total size of a program's memory regions.", Gauge,
 		ofProcess...)
-	portInfo = newMetric("goverbs_port_info", "State of a port and its link; always 1.", gauge, "device", "port",
+	portInfo = NewMetric("goverbs_port_info", "State of a port and its link; always 1.", Gauge, "device", "port",
 		"state", "physical_state", "link_layer")
-	portActive = newMetric("goverbs_port_active", "1 if the port is ACTIVE, 0 otherwise.", gauge, ofPort...)
-	portRate   = newMetric("goverbs_port_rate_bytes_per_second", "Link rate of a port.", gauge,
+	portActive = NewMetric("goverbs_port_active", "1 if the port is ACTIVE, 0 otherwise.", Gauge, ofPort...)
+	portRate   = NewMetric("goverbs_port_rate_bytes_per_second", "Link rate of a port.", Gauge,
 		ofPort...)
-	portOther = newMetric("goverbs_port_events_total", "Port counters without a separate metric.", counter,
+	portOther = NewMetric("goverbs_port_events_total", "Port counters without a separate metric.", Counter,
 		"device", "port", "counter")
-	hardware = newMetric("goverbs_hardware_events_total", "Driver counters of a port, under the driver's names "+
-		"(hw_counters, rdma statistic).", counter, "device", "port", "counter")
-	softwareWaiting = newMetric("goverbs_software_receive_queue_bytes", "Socket memory of packets that a software "+
-		"device has not read yet.", gauge, "address", "process")
-	softwareDrops = newMetric("goverbs_software_dropped_packets_total", "Packets dropped because the socket of a "+
-		"software device was full.", counter, "address", "process")
-	posted = newMetric("goverbs_process_posted_requests_total", "Work requests posted to checked queues: "+
-		"send, receive, shared_receive.", counter, append(ofProcess[:3:3], "queue")...)
-	completed = newMetric("goverbs_process_completed_requests_total",
-		"Posted work requests that have completed.", counter,
+	hardware = NewMetric("goverbs_hardware_events_total", "Driver counters of a port, under the driver's names "+
+		"(hw_counters, rdma statistic).", Counter, "device", "port", "counter")
+	softwareWaiting = NewMetric("goverbs_software_receive_queue_bytes", "Socket memory of packets that a software "+
+		"device has not read yet.", Gauge, "address", "process")
+	softwareDrops = NewMetric("goverbs_software_dropped_packets_total", "Packets dropped because the socket of a "+
+		"software device was full.", Counter, "address", "process")
+	posted = NewMetric("goverbs_process_posted_requests_total", "Work requests posted to checked queues: "+
+		"send, receive, shared_receive.", Counter, append(ofProcess[:3:3], "queue")...)
+	completed = NewMetric("goverbs_process_completed_requests_total",
+		"Posted work requests that have completed.", Counter,
 		append(ofProcess[:3:3], "queue")...)
-	outstanding = newMetric("goverbs_process_outstanding_requests",
-		"Posted work requests that have not completed.", gauge,
+	outstanding = NewMetric("goverbs_process_outstanding_requests",
+		"Posted work requests that have not completed.", Gauge,
 		append(ofProcess[:3:3], "queue")...)
-	slots = newMetric("goverbs_process_queue_slots", "Capacity of a program's checked queues.", gauge,
+	slots = NewMetric("goverbs_process_queue_slots", "Capacity of a program's checked queues.", Gauge,
 		append(ofProcess[:3:3], "queue")...)
-	queues = newMetric("goverbs_process_queues", "Queues of a program, by whether they are counted (checked).",
-		gauge, append(ofProcess[:3:3], "queue", "counted")...)
-	softwareObjects = newMetric("goverbs_process_software_objects", "Objects of a program on a software device, by "+
-		"kind.", gauge, append(ofProcess[:3:3], "kind")...)
-	softwareBytes = newMetric("goverbs_process_software_memory_region_bytes",
-		"Total size of a program's memory regions on a software device.", gauge, ofProcess...)
-	softwareEvents = newMetric("goverbs_process_software_events_total", "Counters of a program's software devices "+
-		"(docs/wire.md).", counter, append(ofProcess[:3:3], "counter")...)
-	leases = newMetric("goverbs_process_cache_leases_total", "Leases from a program's registration caches: of "+
-		"registered memory (hit) or new registrations (miss).", counter, "process", "pid", "result")
-	dropped = newMetric("goverbs_process_cache_dropped_regions_total", "Regions evicted from caches: for a limit, or "+
-		"because the memory was unmapped.", counter, "process", "pid", "reason")
-	cached      = newMetric("goverbs_process_cache_regions", "Regions in caches.", gauge, "process", "pid")
-	cachedBytes = newMetric("goverbs_process_cache_bytes", "Total size of regions in caches.", gauge, "process", "pid")
+	queues = NewMetric("goverbs_process_queues", "Queues of a program, by whether they are counted (checked).",
+		Gauge, append(ofProcess[:3:3], "queue", "counted")...)
+	softwareObjects = NewMetric("goverbs_process_software_objects", "Objects of a program on a software device, by "+
+		"kind.", Gauge, append(ofProcess[:3:3], "kind")...)
+	softwareBytes = NewMetric("goverbs_process_software_memory_region_bytes",
+		"Total size of a program's memory regions on a software device.", Gauge, ofProcess...)
+	softwareEvents = NewMetric("goverbs_process_software_events_total", "Counters of a program's software devices "+
+		"(docs/wire.md).", Counter, append(ofProcess[:3:3], "counter")...)
+	leases = NewMetric("goverbs_process_cache_leases_total", "Leases from a program's registration caches: of "+
+		"registered memory (hit) or new registrations (miss).", Counter, "process", "pid", "result")
+	dropped = NewMetric("goverbs_process_cache_dropped_regions_total", "Regions evicted from caches: for a limit, or "+
+		"because the memory was unmapped.", Counter, "process", "pid", "reason")
+	cached      = NewMetric("goverbs_process_cache_regions", "Regions in caches.", Gauge, "process", "pid")
+	cachedBytes = NewMetric("goverbs_process_cache_bytes", "Total size of regions in caches.", Gauge, "process", "pid")
 
-	processHardware = newMetric("goverbs_process_hardware_events_total", "Hardware counters bound to the queue pairs "+
-		"of a program (rdma statistic qp).", counter,
+	processHardware = NewMetric("goverbs_process_hardware_events_total", "Hardware counters bound to the queue pairs "+
+		"of a program (rdma statistic qp).", Counter,
 		append(ofProcess[:3:3], "port", "counter")...)
 
-	notes = newMetric("goverbs_exporter_notes", "Number of reasons for missing data; goverbs top prints them.", gauge)
-	took  = newMetric("goverbs_exporter_read_seconds", "Time spent reading these metrics from the kernel.", gauge)
-	info  = newMetric("goverbs_exporter_info", "Version of the exporter; always 1.", gauge, "version", "go")
+	notes = NewMetric("goverbs_exporter_notes", "Number of reasons for missing data; goverbs top prints them.", Gauge)
+	took  = NewMetric("goverbs_exporter_read_seconds", "Time spent reading these metrics from the kernel.", Gauge)
+	info  = NewMetric("goverbs_exporter_info", "Version of the exporter; always 1.", Gauge, "version", "go")
 )
 
 // portCounters are the performance management counters of InfiniBand ports. Kernels count data in units of four bytes.
-var portCounters = []*metric{
+var portCounters = []*Metric{
 	portCounter("port_rcv_data", "received_bytes", 4, "Bytes received."),
 	portCounter("port_xmit_data", "transmitted_bytes", 4, "Bytes transmitted."),
 	portCounter("port_rcv_packets", "received_packets", 1, "Packets received, including errors."),
@@ -132,7 +109,7 @@ var portCounters = []*metric{
 }
 
 // families lists all families.
-var families = append([]*metric{deviceInfo, deviceObjects, deviceHidden, processObjects, processBytes, portInfo,
+var families = append([]*Metric{deviceInfo, deviceObjects, deviceHidden, processObjects, processBytes, portInfo,
 	portActive, portRate, portOther, hardware, softwareWaiting, softwareDrops, posted,
 	completed, outstanding, slots, queues, softwareObjects, softwareBytes, softwareEvents, leases, dropped, cached,
 	cachedBytes, processHardware, notes, took, info}, portCounters...)

@@ -13,14 +13,14 @@ import (
 
 // series is a metric and its labels, separated by zero bytes.
 type series struct {
-	metric *metric
+	metric *Metric
 	labels string
 }
 
 // values are the values of a program.
 type values map[series]float64
 
-func (v values) add(m *metric, value float64, labels ...string) {
+func (v values) add(m *Metric, value float64, labels ...string) {
 	v[series{m, strings.Join(labels, "\x00")}] += value
 }
 
@@ -124,7 +124,7 @@ func (l *ledger) sums(all []source, by string, limit int) values {
 	}
 	for program, was := range l.last {
 		for s, value := range was {
-			if is, ok := now[program][s]; s.metric.kind == counter && (!ok || is < value) {
+			if is, ok := now[program][s]; s.metric.kind == Counter && (!ok || is < value) {
 				l.past[s] += value
 			}
 		}
@@ -147,8 +147,8 @@ func (l *ledger) sums(all []source, by string, limit int) values {
 }
 
 // published writes the metrics of programs that publish statistics.
-func (s scrape) published(all values) {
+func (s *Scrape) published(all values) {
 	for one, value := range all {
-		s.add(one.metric, value, strings.Split(one.labels, "\x00")...)
+		s.Add(one.metric, value, strings.Split(one.labels, "\x00")...)
 	}
 }

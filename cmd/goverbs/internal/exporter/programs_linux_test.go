@@ -163,9 +163,7 @@ func TestPublished(t *testing.T) {
 	h.Publish(dir)
 	c := &Collector{Host: h, By: "name", Processes: 50}
 	scrape := func() map[string]float64 {
-		var b strings.Builder
-		require.NoError(t, Write(&b, c.Registry()))
-		return parseScrape(t, b.String())
+		return parseScrape(t, text(t, c))
 	}
 	pid, end := startCounted(t, dir, 10)
 	is := func(values map[string]float64, want map[string]float64) {

@@ -3,19 +3,17 @@
 package exporter
 
 import (
+	"compress/gzip"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/prometheus/common/expfmt"
 	"golang.org/x/net/netutil"
 )
 
@@ -32,10 +30,10 @@ const (
 var headerTime = 5 * time.Second
 
 // Handler serves /metrics and /healthz.
-func Handler(r *prometheus.Registry) http.Handler {
+func Handler(from Source) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes,
-		Timeout: scrapeTime, EnableOpenMetrics: true, ErrorHandling: promhttp.HTTPErrorOnError}))
+	mux.Handle("GET /metrics", http.TimeoutHandler(&scraper{from: from, places: make(chan struct{}, maxScrapes)},
+		scrapeTime, fmt.Sprintf("no metrics within %v\n", scrapeTime)))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "goverbs: see /metrics and /healthz")
@@ -43,19 +41,65 @@ func Handler(r *prometheus.Registry) http.Handler {
 	return mux
 }
 
+// scraper serves the metrics of a source.
+type scraper struct {
+	from   Source
+	places chan struct{} // occupied by scrapes
+}
+
+// ServeHTTP implements http.Handler.
+func (s *scraper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.places <- struct{}{}:
+		defer func() { <-s.places }()
+	default:
+		http.Error(w, fmt.Sprintf("%d scrapes are in progress", maxScrapes), http.StatusServiceUnavailable)
+		return
+	}
+	all, err := Gather(s.from)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	header, write := w.Header(), all.WriteText
+	header.Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	if accepts(r.Header["Accept"], "application/openmetrics-text") {
+		header.Set("Content-Type", "application/openmetrics-text; version=1.0.0; charset=utf-8")
+		write = all.WriteOpenMetrics
+	}
+	if !accepts(r.Header["Accept-Encoding"], "gzip") {
+		_ = write(w) // the client has gone
+		return
+	}
+	header.Set("Content-Encoding", "gzip")
+	compressed := gzip.NewWriter(w)
+	_ = write(compressed)
+	_ = compressed.Close()
+}
+
+// accepts reports whether the values of a header of HTTP name something, with a quality other than 0.
+func accepts(header []string, name string) bool {
+	for one := range strings.SplitSeq(strings.Join(header, ","), ",") {
+		if value, parameters, _ := strings.Cut(one, ";"); strings.EqualFold(strings.TrimSpace(value), name) {
+			return !strings.HasSuffix(strings.TrimRight(parameters, "0. "), "q=")
+		}
+	}
+	return false
+}
+
 // Serve serves metrics at an address until the context ends. It calls at with the address once it listens.
-func Serve(ctx context.Context, address string, r *prometheus.Registry, at func(net.Addr)) error {
+func Serve(ctx context.Context, address string, from Source, at func(net.Addr)) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return fmt.Errorf("%w; give an address with --listen HOST:PORT", err)
 	}
 	at(listener.Addr())
-	return ServeOn(ctx, listener, r)
+	return ServeOn(ctx, listener, from)
 }
 
 // ServeOn serves metrics on a listener until the context ends, and closes it.
-func ServeOn(ctx context.Context, listener net.Listener, r *prometheus.Registry) error {
-	server := &http.Server{Handler: Handler(r), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime,
+func ServeOn(ctx context.Context, listener net.Listener, from Source) error {
+	server := &http.Server{Handler: Handler(from), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime,
 		WriteTimeout: scrapeTime + headerTime, IdleTimeout: headerTime, MaxHeaderBytes: maxHeader,
 		ConnState: new(connLimit).stateChanged}
 	ended := make(chan error, 1)
@@ -99,18 +143,4 @@ func (c *connLimit) stateChanged(conn net.Conn, state http.ConnState) {
 		_ = c.waiting[0].Close() // the server detects it
 		c.waiting = c.waiting[1:]
 	}
-}
-
-// Write writes the metrics once, as text.
-func Write(w io.Writer, r *prometheus.Registry) error {
-	all, err := r.Gather()
-	if err != nil {
-		return err
-	}
-	for _, family := range all {
-		if _, err := expfmt.MetricFamilyToText(w, family); err != nil {
-			return err
-		}
-	}
-	return nil
 }

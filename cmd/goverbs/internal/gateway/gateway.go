@@ -157,7 +157,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	defer unwatch()
 	if g.metrics != nil {
 		serving++
-		go func() { ended <- exporter.ServeOn(watched, g.metrics, g.registry()) }()
+		go func() { ended <- exporter.ServeOn(watched, g.metrics, g) }()
 	}
 	var errs []error
 	select {

@@ -6,8 +6,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/exporter"
 	"github.com/goverbs/goverbs/s3rdma"
 )
 
@@ -26,58 +25,40 @@ func (r *requests) count(code int) {
 	r.code[code]++
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("goverbs_s3_"+name, help, labels, nil)
+func metric(name, help string, kind exporter.Kind, labels ...string) *exporter.Metric {
+	return exporter.NewMetric("goverbs_s3_"+name, help, kind, labels...)
 }
 
 var (
-	transfers = desc("transfers_total", "Objects and parts moved by RDMA.", "op")
-	moved     = desc("transfer_bytes_total", "Bytes moved by RDMA.", "op")
-	declined  = desc("declined_total", "Control requests that were declined.", "reason")
-	expired   = desc("expired_sessions_total", "Transfers that a client prepared and did not start.")
-	sessions  = desc("sessions", "Transfers that are prepared or under way.")
-	staged    = desc("staged_bytes", "Memory of these transfers.")
-	discarded = desc("discarded_transfers", "Transfers whose memory is not reused, because its key could not be revoked.")
-	answers   = desc("backend_responses_total", "Responses of the S3 server, 502 if there was none.", "code")
+	transfers = metric("transfers_total", "Objects and parts moved by RDMA.", exporter.Counter, "op")
+	moved     = metric("transfer_bytes_total", "Bytes moved by RDMA.", exporter.Counter, "op")
+	declined  = metric("declined_total", "Control requests that were declined.", exporter.Counter, "reason")
+	expired   = metric("expired_sessions_total", "Transfers that a client prepared and did not start.", exporter.Counter)
+	sessions  = metric("sessions", "Transfers that are prepared or under way.", exporter.Gauge)
+	staged    = metric("staged_bytes", "Memory of these transfers.", exporter.Gauge)
+	discarded = metric("discarded_transfers", "Transfers whose memory is not reused, because its key could not be "+
+		"revoked.", exporter.Gauge)
+	answers = metric("backend_responses_total", "Responses of the S3 server, 502 if there was none.", exporter.Counter,
+		"code")
 )
 
-// Describe implements prometheus.Collector.
-func (g *Gateway) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{transfers, moved, declined, expired, sessions, staged, discarded, answers} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (g *Gateway) Collect(to chan<- prometheus.Metric) {
-	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
-	}
-	gauge := func(d *prometheus.Desc, v float64) {
-		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
-	}
+// Collect implements exporter.Source.
+func (g *Gateway) Collect(to *exporter.Scrape) {
 	s := g.handler.Stats()
-	counter(transfers, s.Puts, "put")
-	counter(transfers, s.Gets, "get")
-	counter(moved, s.PutBytes, "put")
-	counter(moved, s.GetBytes, "get")
+	to.Add(transfers, float64(s.Puts), "put")
+	to.Add(transfers, float64(s.Gets), "get")
+	to.Add(moved, float64(s.PutBytes), "put")
+	to.Add(moved, float64(s.GetBytes), "get")
 	for _, reason := range s3rdma.Reasons {
-		counter(declined, s.Declined[reason], reason)
+		to.Add(declined, float64(s.Declined[reason]), reason)
 	}
-	counter(expired, s.Expired)
-	gauge(sessions, float64(s.Sessions))
-	gauge(staged, float64(s.Staged))
-	gauge(discarded, float64(s.Discarded))
+	to.Add(expired, float64(s.Expired))
+	to.Add(sessions, float64(s.Sessions))
+	to.Add(staged, float64(s.Staged))
+	to.Add(discarded, float64(s.Discarded))
 	g.requests.mu.Lock()
 	defer g.requests.mu.Unlock()
 	for code, n := range g.requests.code {
-		counter(answers, n, strconv.Itoa(code))
+		to.Add(answers, float64(n), strconv.Itoa(code))
 	}
-}
-
-// registry has the metrics of the gateway.
-func (g *Gateway) registry() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(g)
-	return r
 }
