@@ -71,7 +71,7 @@ func (p *PD) newAH(verb string, create func() (*ibv.AH, error)) (*AH, error) {
 	a := &AH{}
 	err := createObject(p.device, &a.object, &a.c, a, verb, create, libibverbs.DestroyAH,
 		func(c *ibv.AH) string { return fmt.Sprintf("AH %d on %s", c.Handle, p.device.name) }, &p.object)
-	return made(a, err)
+	return orError(a, err)
 }
 
 // C returns C's object, for calls to generated/libibverbs. It belongs to the AH.

@@ -241,7 +241,7 @@ func (a *asyncEvents) signal() {
 	}
 }
 
-// take removes and returns the oldest event. If there is none and can be none, it returns the error.
+// take removes and returns the oldest event. If the queue is empty and no event can follow, it returns the error.
 func (a *asyncEvents) take() (e AsyncEvent, ok bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -43,7 +43,7 @@ func (p *PD) AllocBuf(size int) (*Buf, error) {
 	}
 	err := createObject(p.device, &b.object, &b.c, b, verb, create, libibverbs.FreeBuf,
 		func(*ibv.Buf) string { return fmt.Sprintf("buffer of %d bytes of %s", size, p.name) }, &p.object)
-	return made(b, err)
+	return orError(b, err)
 }
 
 // C returns C's object, for calls to generated/libibverbs. It belongs to the Buf.
@@ -80,7 +80,7 @@ func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, 
 	at := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
 	r := &MR{}
 	m := registration{pd: p, bytes: part, region: Region{Address: uint64(at), Length: uint64(length)}}
-	return made(r, r.register(verb, ibv.AccessRegMR, access, m, func() (*ibv.MR, error) {
+	return orError(r, r.register(verb, ibv.AccessRegMR, access, m, func() (*ibv.MR, error) {
 		return libibverbs.RegBufMR(p.c, b.c, at, uint64(length), access)
 	}, &b.object))
 }

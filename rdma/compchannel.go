@@ -64,7 +64,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		return nil
 	}
 	ch.life.Wake = func() { ch.ready.Poke() }
-	return made(ch, createObject(d, &ch.object, &ch.c, ch, "ibv_create_comp_channel", create, destroy,
+	return orError(ch, createObject(d, &ch.object, &ch.c, ch, "ibv_create_comp_channel", create, destroy,
 		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d on %s", c.FD, d.name) }))
 }
 
@@ -78,8 +78,8 @@ func (ch *CompChannel) C() *ibv.CompChannel {
 	return whileOpen(&ch.object, ch.c)
 }
 
-// alone reports whether the channel has exactly one completion queue.
-func (ch *CompChannel) alone() bool { return ch.life.Children() == 1 }
+// hasOneQueue reports whether the channel has exactly one completion queue.
+func (ch *CompChannel) hasOneQueue() bool { return ch.life.Children() == 1 }
 
 // Ptr returns the channel for use in attributes.
 func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }
@@ -169,7 +169,7 @@ const ackBatch = 64
 // readLeftover reads the event that the last wait left unread, so that the caller does not mistake it for the next
 // event.
 func (q *CQ) readLeftover() error {
-	if !q.eventLeft.Load() || !q.channel.alone() {
+	if !q.eventLeft.Load() || !q.channel.hasOneQueue() {
 		return nil
 	}
 	select {

@@ -42,7 +42,7 @@ func (d *Device) CreateCompCntr(attr *ibv.CompCntrInitAttr) (*CompCntr, error) {
 	err := createObject(d, &n.object, &n.c, n, "ibv_create_comp_cntr",
 		func() (*ibv.CompCntr, error) { return libibverbs.CreateCompCntr(d.c, attr) }, libibverbs.DestroyCompCntr,
 		func(c *ibv.CompCntr) string { return fmt.Sprintf("completion counter %d on %s", c.Handle, d.name) })
-	return made(n, err)
+	return orError(n, err)
 }
 
 // AttachCompCntr makes n count the queue pair's operations that ops selects. Call it before the queue pair enters RTR.

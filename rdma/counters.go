@@ -30,7 +30,7 @@ func (d *Device) CreateCounters(attr *ibv.CountersInitAttr) (*Counters, error) {
 	err := createObject(d, &n.object, &n.c, n, "ibv_create_counters",
 		func() (*ibv.Counters, error) { return libibverbs.CreateCounters(d.c, attr) }, libibverbs.DestroyCounters,
 		func(*ibv.Counters) string { return fmt.Sprintf("counters on %s", d.name) })
-	return made(n, err)
+	return orError(n, err)
 }
 
 // C returns C's object, for calls to generated/libibverbs. It belongs to the Counters.

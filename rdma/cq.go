@@ -83,7 +83,7 @@ func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int, options
 	if channel != nil {
 		parents, in = append(parents, &channel.object), channel.c
 	}
-	return made(q,
+	return orError(q,
 		q.create(verb, entries, vector, options,
 			func(n int) (*ibv.CQ, error) { return libibverbs.CreateCQ(d.c, n, 0, in, vector) }, parents...))
 }
@@ -117,7 +117,7 @@ func (d *Device) CreateCQEx(attr *ibv.CQInitAttrEx, options ...QueueOptions) (*C
 		parents = append(parents, &domain.object)
 	}
 	own := *attr
-	return made(q, q.create(verb, int(attr.CQE), int(attr.CompVector), options, func(n int) (*ibv.CQ, error) {
+	return orError(q, q.create(verb, int(attr.CQE), int(attr.CompVector), options, func(n int) (*ibv.CQ, error) {
 		own.CQE = uint32(n)
 		ex, err := libibverbs.CreateCQEx(d.c, &own)
 		if err != nil {
@@ -207,7 +207,7 @@ func (q *CQ) destroyC(c *ibv.CQ) error {
 	return late(misuse)
 }
 
-// drainMarker is the last work request of a queue that is being drained.
+// drainMarker is a marker: the last work request of a queue that is being drained.
 type drainMarker struct {
 	cq   *CQ
 	id   uint64
@@ -284,8 +284,8 @@ func consumer(calls bool) string {
 
 // PollProgram polls an extended queue with a program; see [CQ.NewPollProgram]. It does not wait. It releases slots like
 // Poll, if the program reads the values needed for that. The returned slice belongs to the program and is valid until
-// its next poll. If a drain, or a move of a queue pair to RESET, has polled a completion before, it has only the values
-// of ibv_poll_cq: timestamps, VLANs, flow tags and tags are 0.
+// its next poll. Completions that a drain, or a move of a queue pair to RESET, has polled before have only the values
+// of ibv_poll_cq: their timestamps, VLANs, flow tags and tags are 0.
 //
 // C: ibv_start_poll, ibv_next_poll, ibv_end_poll
 //

@@ -213,7 +213,7 @@ func (q *CQ) sleep(ctx context.Context, to into, solicited bool, over func() boo
 		if n, err = q.arm(to, solicited); n > 0 || err != nil {
 			return n, err
 		}
-		if err = q.failure(); err != nil { // another goroutine has taken its token
+		if err = q.failure(); err != nil { // another goroutine may have consumed the token
 			return 0, err
 		}
 		select {
@@ -270,7 +270,7 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 			func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
 		switch {
 		case s.n > 0 || s.err != nil:
-			q.eventLeft.Store(q.channel.alone() && q.queue.armed.Load())
+			q.eventLeft.Store(q.channel.hasOneQueue() && q.queue.armed.Load())
 			return s.n, s.err
 		case err != nil:
 			return 0, q.goneOr(wrap("ibv_get_cq_event", q.channel.name, err))
@@ -284,7 +284,7 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 			case cq != nil:
 				cq.signalAlways()
 			}
-			q.queue.armed.Store(true) // still
+			q.queue.armed.Store(true) // still armed
 		case ctx.Err() != nil:
 			return 0, ctx.Err()
 		case over():
@@ -293,22 +293,22 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 	}
 }
 
-// onReadable is called when the channel's descriptor may have become readable. It reads an event if there can be one,
-// and then arms the queue and polls. If the channel has no other queue, and no wait has ended with the event unread, it
-// skips reading on devices that do not count events. After a sleep it polls first and leaves the event for the next
-// wait to read, which shortens the latency.
+// onReadable is called when the channel's descriptor may have become readable. It reads events if the queue was armed,
+// if the device counts events, or if other queues share the channel; otherwise there can be none. Then it arms the
+// queue and polls. After a sleep it polls first and leaves the event for the next wait to read, which shortens the
+// latency.
 func (q *CQ) onReadable() bool {
-	s, alone := &q.sleeper, q.channel.alone()
-	if s.slept && alone {
+	s, single := &q.sleeper, q.channel.hasOneQueue()
+	if s.slept && single {
 		if s.n, s.err = q.take(s.to); s.n > 0 || s.err != nil {
 			return true
 		}
 	}
 	s.slept = true
-	if q.queue.armed.Swap(false) || q.countsEvents() || !alone {
+	if q.queue.armed.Swap(false) || q.countsEvents() || !single {
 		q.eventLeft.Store(false)
 		for more := true; more && q.channel.get(); more = q.countsEvents() {
-			if s.got = !alone || q.channel.failure != nil; s.got {
+			if s.got = !single || q.channel.failure != nil; s.got {
 				return true
 			}
 			if err := q.ackAndForward(); err != nil { // arm polls its completion

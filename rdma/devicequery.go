@@ -217,7 +217,7 @@ func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
 		func() error { return libibverbs.QueryGIDEx(d.c, uint32(port), uint32(index), e, 0) })
 }
 
-// GIDQuery selects GIDs. A field that is not set matches every GID.
+// GIDQuery selects GIDs. Unset fields match every GID.
 type GIDQuery struct {
 	Port      uint8        // 0: any
 	Address   netip.Addr   // of the network interface; peers use it

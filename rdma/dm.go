@@ -53,7 +53,7 @@ func (d *Device) ImportDM(handle uint32) (*DM, error) {
 func (d *Device) newDM(m *DM, verb string, create func() (*ibv.DM, error), destroy func(*ibv.DM) error) (*DM, error) {
 	err := createObject(d, &m.object, &m.c, m, verb, create, destroy,
 		func(c *ibv.DM) string { return fmt.Sprintf("DM %d on %s", c.Handle, d.name) })
-	return made(m, err)
+	return orError(m, err)
 }
 
 // C returns C's object, for calls of generated/libibverbs. It belongs to the DM.
@@ -168,7 +168,7 @@ func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR,
 		return nil, isNil(verb, p.name, "memory")
 	}
 	r := &MR{}
-	return made(r,
+	return orError(r,
 		r.register(verb, ibv.AccessRegDMMR, access, registration{pd: p, region: Region{Length: length}},
 			func() (*ibv.MR, error) {
 				c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)

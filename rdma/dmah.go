@@ -30,7 +30,7 @@ func (d *Device) AllocDMAH(attr *ibv.DMAHInitAttr) (*DMAH, error) {
 	err := createObject(d, &h.object, &h.c, h, "ibv_alloc_dmah",
 		func() (*ibv.DMAH, error) { return libibverbs.AllocDMAH(d.c, attr) }, libibverbs.DeallocDMAH,
 		func(*ibv.DMAH) string { return fmt.Sprintf("DMA handle on %s", d.name) })
-	return made(h, err)
+	return orError(h, err)
 }
 
 // C returns C's object, for calls to generated/libibverbs. It belongs to the DMAH.

@@ -8,8 +8,8 @@
 // docs/guide-libibverbs.md.
 //
 // A [SendBatch] or [RecvBatch] is a chain of work requests outside the garbage collector's memory. Build it once and
-// change fields between posts, or build a new one for each post. A [SendQueue] or [RecvQueue] posts the whole chain in
-// one call. A [CompletionQueue] polls into a slice of the caller. None of these allocates.
+// change fields between posts, or build a new one for each post. A [SendQueue] or [RecvQueue] posts the complete chain
+// in one call. A [CompletionQueue] polls into a slice of the caller. None of these allocates.
 //
 // Extended queues use programs: a [WRProgram] records the calls from ibv_wr_start to ibv_wr_complete, and a
 // [PollProgram] those from ibv_start_poll to ibv_end_poll. The provider holds a lock between the first and the last of

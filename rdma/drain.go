@@ -132,7 +132,7 @@ func (q *QP) lockDrains(p drainContext) (unlock func(), err error) {
 		all = all[:1]
 	}
 	all = slices.DeleteFunc(all, func(cq *CQ) bool { return cq == nil })
-	// lock in the same order in every goroutine
+	// in the same order in every goroutine, to avoid a deadlock
 	slices.SortFunc(all, func(a, b *CQ) int { return cmp.Compare(address(a.c), address(b.c)) })
 	for i, cq := range all {
 		select {

@@ -19,10 +19,10 @@ type drainContext struct {
 	closing <-chan struct{} // closed when Close begins; nil for the drain of Close
 }
 
-// wait waits for what or for timer, and reports whether what was ready.
-func (p drainContext) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
+// wait waits for done or timer, and reports whether done was closed.
+func (p drainContext) wait(done <-chan struct{}, timer <-chan time.Time) (bool, error) {
 	select {
-	case <-what:
+	case <-done:
 		return true, nil
 	case <-p.closing:
 		return false, ErrClosed
@@ -119,8 +119,8 @@ func (q *QP) whileFull(p drainContext, cq *CQ, post func() error) error {
 			return err
 		}
 		timer.Reset(pause)
-		if _, ended := p.wait(nil, timer.C); ended != nil {
-			return errors.Join(ended, err)
+		if _, waitErr := p.wait(nil, timer.C); waitErr != nil {
+			return errors.Join(waitErr, err)
 		}
 		if failed := cq.failure(); failed != nil {
 			return q.notDrained(failed)

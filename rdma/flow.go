@@ -69,7 +69,7 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 		func() (*ibv.Flow, error) { return libibverbs.CreateFlow(q.c, packed) }, libibverbs.DestroyFlow,
 		func(c *ibv.Flow) string { return fmt.Sprintf("flow %d of %s", c.Handle, q.name) },
 		append(parents, &q.object)...)
-	return made(f, err)
+	return orError(f, err)
 }
 
 // packFlow copies the attributes and the specs to contiguous memory, as C expects.
@@ -209,7 +209,7 @@ func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
 	}
 	err := createObject(d, &a.object, &a.c, a, verb, create, libibverbs.DestroyFlowAction,
 		func(*ibv.FlowAction) string { return fmt.Sprintf("flow action on %s", d.name) })
-	return made(a, err)
+	return orError(a, err)
 }
 
 // ModifyESP changes the action, including in existing rules.

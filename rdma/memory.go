@@ -121,7 +121,7 @@ func (b *Buffer) inUse(reason string) error {
 }
 
 // Pinned is a Go slice that the garbage collector neither frees nor moves until Unpin, even without other references,
-// so that a device can access it. A Pinned that is never unpinned leaks its memory.
+// so that a device can access it. Without Unpin, the memory leaks.
 type Pinned struct {
 	bytes  []byte
 	pinner goruntime.Pinner

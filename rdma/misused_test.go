@@ -30,7 +30,7 @@ func (p *overwritten) Misused(sends bool) (what string) {
 	return "C was here"
 }
 
-// TestMisused: if a post, poll or event request fails because C has used the queue, the error says so. It covers
+// TestMisused: if a post, poll or event request fails because C has used the queue, the error reports this. It covers
 // checked and unchecked queues, lists and programs.
 func TestMisused(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(2, 1, 8), "unchecked": {Unchecked: true}} {

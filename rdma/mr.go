@@ -103,7 +103,7 @@ func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessFlags) (*MR, error) {
 	r := &MR{}
 	m := registration{pd: p, region: Region{Address: iova, Length: length}}
-	return made(r, r.register("ibv_reg_mr_iova", ibv.AccessRegMRIOVA, access, m, func() (*ibv.MR, error) {
+	return orError(r, r.register("ibv_reg_mr_iova", ibv.AccessRegMRIOVA, access, m, func() (*ibv.MR, error) {
 		if iova == uint64(address) {
 			return libibverbs.RegMR(p.c, address, length, access)
 		}
@@ -126,7 +126,7 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 func (p *PD) RegDMABuf(fd int, offset, length, iova uint64, access ibv.AccessFlags) (*MR, error) {
 	r := &MR{}
 	m := registration{pd: p, region: Region{Address: iova, Length: length}}
-	return made(r, r.register("ibv_reg_dmabuf_mr", ibv.AccessRegDMABufMR, access, m, func() (*ibv.MR, error) {
+	return orError(r, r.register("ibv_reg_dmabuf_mr", ibv.AccessRegDMABufMR, access, m, func() (*ibv.MR, error) {
 		return libibverbs.RegDMABufMR(p.c, offset, length, iova, fd, access)
 	}))
 }
@@ -142,7 +142,7 @@ func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 	access |= ibv.ACCESS_ON_DEMAND
 	r := &MR{}
 	m := registration{pd: p, region: Region{Length: ^uint64(0)}}
-	return made(r,
+	return orError(r,
 		r.register("ibv_reg_mr", ibv.AccessRegMR, access, m,
 			func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
 }
@@ -178,7 +178,7 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 		}
 		parents = append(parents, &buf.object)
 	}
-	return made(r,
+	return orError(r,
 		r.register(verb, ibv.AccessRegMR, attr.Access, m,
 			func() (*ibv.MR, error) { return libibverbs.RegMREx(p.c, attr) }, parents...))
 }
@@ -191,7 +191,7 @@ func (p *PD) RegMREx(attr *ibv.MRInitAttr) (*MR, error) {
 func (p *PD) AllocNullMR() (*MR, error) {
 	r := &MR{}
 	m := registration{pd: p, region: Region{Length: ^uint64(0)}}
-	return made(r,
+	return orError(r,
 		r.register("ibv_alloc_null_mr", ibv.AccessRegMR, 0, m,
 			func() (*ibv.MR, error) { return libibverbs.AllocNullMR(p.c) }))
 }

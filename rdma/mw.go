@@ -45,7 +45,7 @@ func (p *PD) AllocMW(kind ibv.MWType) (*MW, error) {
 		}
 		return c, err
 	}
-	return made(m, createObject(p.device, &m.object, &m.c, m, "ibv_alloc_mw", create, libibverbs.DeallocMW,
+	return orError(m, createObject(p.device, &m.object, &m.c, m, "ibv_alloc_mw", create, libibverbs.DeallocMW,
 		func(c *ibv.MW) string { return fmt.Sprintf("MW %d on %s", c.Handle, p.device.name) }, &p.object))
 }
 

@@ -217,8 +217,8 @@ func ptrWhileOpen[C any](o *object, c *C) ibv.Ptr[C] {
 	return ibv.PtrTo(c)
 }
 
-// made returns the object, or nil and the error.
-func made[T any](o *T, err error) (*T, error) {
+// orError returns the object or, if err is not nil, nil and err.
+func orError[T any](o *T, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}

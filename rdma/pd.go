@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// PD is a protection domain. A queue pair can only use memory regions and other objects of its own domain.
+// PD is a protection domain. A queue pair can only use memory regions and other objects of its domain.
 //
 // Man: ibv_alloc_pd(3)
 type PD struct {
@@ -114,7 +114,7 @@ func (d *Device) AllocTD(attr *ibv.TDInitAttr) (*TD, error) {
 	err := createObject(d, &t.object, &t.c, t, "ibv_alloc_td",
 		func() (*ibv.TD, error) { return libibverbs.AllocTD(d.c, attr) }, libibverbs.DeallocTD,
 		func(*ibv.TD) string { return fmt.Sprintf("thread domain on %s", d.name) })
-	return made(t, err)
+	return orError(t, err)
 }
 
 // C returns C's object, for calls to generated/libibverbs. It belongs to the TD.

@@ -222,7 +222,8 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	return attr, init, wrap(verb, q.name, err)
 }
 
-// DataInOrder reports whether the device writes the data of an operation in the order of its addresses.
+// DataInOrder queries whether the device writes the data of an operation in the order of its addresses. caps is 0 if it
+// does not.
 //
 // C: ibv_query_qp_data_in_order
 //

@@ -37,7 +37,7 @@ func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions,
 	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0,
 		sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
 	in.missing, in.maybeMissing = refusal.MissingCQ(attr, false), refusal.MissingDomain(attr.QPType, true, false)
-	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+	return orError(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
 		c, err := create(&own)
@@ -97,7 +97,7 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	queues := &ibv.QPInitAttr{QPType: attr.QPType, Cap: attr.Cap, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ}
 	in.missing = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
 	in.maybeMissing = refusal.MissingDomain(attr.QPType, q.pd != nil, attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0)
-	return made(q, q.create(&in, o, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+	return orError(q, q.create(&in, o, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
 		c, err := create(&own)
@@ -126,7 +126,7 @@ func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
 	}
 	q := &QP{device: d, destroyFunc: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType}
-	return made(q, q.create(&in, QueueOptions{}, []*object{&x.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
+	return orError(q, q.create(&in, QueueOptions{}, []*object{&x.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		c, err := libibverbs.OpenQP(d.c, attr)
 		return c, cap, err
 	}))
@@ -275,8 +275,8 @@ func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	return err
 }
 
-// announceToMakers tells each Maker of the device about each queue pair that C posts to, whichever is created first. To
-// miss none, each side registers before it looks for the other.
+// announceToMakers passes each queue pair that C posts to, to each Maker of the device, in either order of creation.
+// Each side registers before it looks up the other, so that none is missed.
 func (q *QP) announceToMakers() {
 	d := q.device
 	if q.native == nil {

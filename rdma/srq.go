@@ -54,7 +54,7 @@ func (q *SRQ) queues() map[string]counted.Positions {
 // Man: ibv_create_srq(3)
 func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 	q := &SRQ{device: p.device, destroyFunc: libibverbs.DestroySRQ}
-	return made(q, q.create("ibv_create_srq", o, attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
+	return orError(q, q.create("ibv_create_srq", o, attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		init := &ibv.SRQInitAttr{Attr: attr}
 		c, err := libibverbs.CreateSRQ(p.c, init)
 		return c, init.Attr, err
@@ -116,7 +116,7 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 		}
 		parents = append(parents, &pd.object)
 	}
-	return made(q, q.create(verb, o, attr.Attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
+	return orError(q, q.create(verb, o, attr.Attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		own := *attr
 		c, err := create(&own)
 		reason := refusal.MissingOfSRQ(attr)
@@ -295,7 +295,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 		return noAttributes(verb, q.name)
 	}
 	if mask&ibv.SRQ_MAX_WR == 0 {
-		return q.notModified(attr, mask, libibverbs.ModifySRQ(q.c, attr, mask))
+		return q.modifyError(attr, mask, libibverbs.ModifySRQ(q.c, attr, mask))
 	}
 	return q.queue.resizeWith(int(attr.MaxWR), func(outstanding int) error {
 		switch {
@@ -312,7 +312,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 		}
 		if err := libibverbs.ModifySRQ(q.c, attr, mask); err != nil {
 			q.takeRoom(old, true)
-			return q.notModified(attr, mask, err)
+			return q.modifyError(attr, mask, err)
 		}
 		return nil
 	})
@@ -354,8 +354,8 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 // Man: ibv_create_srq(3)
 func (q *SRQ) Close() error { return q.end() }
 
-// notModified adds the verb, the object and the reason, if known, to the error of a change.
-func (q *SRQ) notModified(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) error {
+// modifyError adds the verb, the object and the reason, if known, to the error of a change.
+func (q *SRQ) modifyError(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) error {
 	return wrap("ibv_modify_srq", q.name, q.device.refused().ModifySRQ(attr, mask, q.size.Load(), err))
 }
 

@@ -25,15 +25,15 @@ func TestStateInBytes(t *testing.T) {
 	qp, cq := unsafe.Sizeof(QP{}), unsafe.Sizeof(CQ{})+unsafe.Sizeof(CompletionQueue{})
 	send, recv := unsafe.Sizeof(SendQueue{}), unsafe.Sizeof(RecvQueue{})
 	if unsafe.Sizeof(uintptr(0)) == 8 {
-		for file, says := range map[string]string{
+		for file, want := range map[string]string{
 			"qp.go":        fmt.Sprintf("QP uses %d bytes", qp),
 			"cq.go":        fmt.Sprintf("CQ uses %d bytes", cq),
 			"sendqueue.go": fmt.Sprintf("send queue occupies %d bytes and a receive queue %d", send, recv),
 		} {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
-			said := strings.Contains(strings.ReplaceAll(string(text), "\n// ", " "), says)
-			assert.True(t, said, "%s does not contain: %s", file, says)
+			found := strings.Contains(strings.ReplaceAll(string(text), "\n// ", " "), want)
+			assert.True(t, found, "%s does not contain: %s", file, want)
 		}
 	}
 	page := documentedBytes(t)

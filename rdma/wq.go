@@ -89,7 +89,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	}
 	err = createObject(d, &w.object, &w.c, w, verb, create, destroy,
 		func(c *ibv.WQ) string { return fmt.Sprintf("WQ %#x", c.WQNum) }, &cq.object, &pd.object)
-	return made(w, err)
+	return orError(w, err)
 }
 
 // C returns C's object, for calls to generated/libibverbs. It belongs to the WQ.
@@ -201,7 +201,7 @@ func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 	}
 	err := createObject(d, &t.object, &t.c, t, verb, create, libibverbs.DestroyRWQIndTable,
 		func(c *ibv.RWQIndTable) string { return fmt.Sprintf("RWQ table %#x", c.IndTblNum) }, parents...)
-	return made(t, err)
+	return orError(t, err)
 }
 
 // C returns C's object, for calls to generated/libibverbs. It belongs to the RWQIndTable.

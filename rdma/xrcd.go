@@ -30,7 +30,7 @@ func (d *Device) OpenXRCD(attr *ibv.XRCDInitAttr) (*XRCD, error) {
 	err := createObject(d, &x.object, &x.c, x, "ibv_open_xrcd",
 		func() (*ibv.XRCD, error) { return libibverbs.OpenXRCD(d.c, attr) }, libibverbs.CloseXRCD,
 		func(*ibv.XRCD) string { return fmt.Sprintf("XRCD on %s", d.name) })
-	return made(x, err)
+	return orError(x, err)
 }
 
 // C returns C's object, for calls to generated/libibverbs. It belongs to the XRCD.
