@@ -152,7 +152,7 @@ func TestCWitnessFindsMutations(t *testing.T) {
 	}
 }
 
-// TestEveryAssertionCanFail: with every expected value wrong, every assertion fails, so none is trivially true.
+// TestEveryAssertionCanFail: with wrong expected values, every assertion fails, so none is trivially true.
 func TestEveryAssertionCanFail(t *testing.T) {
 	w, err := NewWitness(probe(), runtime.GOARCH)
 	require.NoError(t, err)
@@ -193,7 +193,8 @@ func TestEveryAssertionCanFail(t *testing.T) {
 	}
 }
 
-// TestCWitnessNeedsCompiler: a compiler that does not really compile the witness is an error, never "0 mismatches".
+// TestCWitnessNeedsCompiler: if the compiler does not really compile the witness, the result is an error, never "0
+// mismatches".
 func TestCWitnessNeedsCompiler(t *testing.T) {
 	cc := hostCompiler(t)
 	check := func(cc Compiler, include string, r *model.Release, target string) error {
