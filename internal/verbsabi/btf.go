@@ -44,9 +44,9 @@ const (
 )
 
 const (
-	btfMagic    = 0xeb9f
-	mostBTF     = 1 << 22 // types
-	mostModules = 1 << 10
+	btfMagic   = 0xeb9f
+	maxBTF     = 1 << 22 // types
+	maxModules = 1 << 10
 )
 
 // KernelBTF is the directory of the type information of the running kernel and its modules.
@@ -121,8 +121,8 @@ func btfFiles(name string) ([]string, error) {
 			files = append(files, filepath.Join(name, e.Name()))
 		}
 	}
-	if len(files) > mostModules {
-		return nil, fmt.Errorf("%s: more than %d files", name, mostModules)
+	if len(files) > maxModules {
+		return nil, fmt.Errorf("%s: more than %d files", name, maxModules)
 	}
 	return files, nil
 }
@@ -256,8 +256,8 @@ func (f *btfFile) index() error {
 		if at+12+size > uint64(len(f.types)) {
 			return errors.New("the last type is incomplete")
 		}
-		if len(f.starts) >= mostBTF {
-			return fmt.Errorf("more than %d types", mostBTF)
+		if len(f.starts) >= maxBTF {
+			return fmt.Errorf("more than %d types", maxBTF)
 		}
 		f.starts = append(f.starts, uint32(at))
 		at += 12 + size
@@ -281,7 +281,7 @@ func (f *btfFile) name(at uint32) (string, error) {
 	}
 	text := f.text[at:]
 	end := bytes.IndexByte(text, 0)
-	if end < 0 || end > longestStr {
+	if end < 0 || end > maxStr {
 		return "", errors.New("unterminated name")
 	}
 	return string(text[:end]), nil
@@ -327,7 +327,7 @@ func (f *btfFile) at(id uint32, depth int) (*cType, error) {
 	if t := f.cache[id]; t != nil {
 		return t, nil
 	}
-	if depth > deepestType {
+	if depth > maxTypeDepth {
 		return nil, errNested
 	}
 	i := uint64(id) - uint64(f.first)

@@ -55,8 +55,8 @@ type cMember struct {
 
 // Limits of a type. Corrupt debug information that exceeds them is an error.
 const (
-	deepestType = 64
-	mostMembers = 1 << 16
+	maxTypeDepth = 64
+	maxMembers   = 1 << 16
 )
 
 // walk limits the conversion of types, which may contain one another.
@@ -64,8 +64,8 @@ type walk struct{ depth, steps, total int }
 
 // Limits of the members of one type and of all types.
 const (
-	mostSteps = 1 << 16
-	mostTotal = 1 << 23
+	maxSteps = 1 << 16
+	maxTotal = 1 << 23
 )
 
 // start begins another type.
@@ -76,12 +76,12 @@ func (w *walk) down() error {
 	w.steps++
 	w.total++
 	switch {
-	case w.steps > mostSteps:
-		return fmt.Errorf("a type has more than %d members", mostSteps)
-	case w.total > mostTotal:
-		return fmt.Errorf("all types have more than %d members", mostTotal)
+	case w.steps > maxSteps:
+		return fmt.Errorf("a type has more than %d members", maxSteps)
+	case w.total > maxTotal:
+		return fmt.Errorf("all types have more than %d members", maxTotal)
 	}
-	if w.depth > deepestType {
+	if w.depth > maxTypeDepth {
 		return errNested
 	}
 	return nil
@@ -89,7 +89,7 @@ func (w *walk) down() error {
 
 func (w *walk) up() { w.depth-- }
 
-var errNested = fmt.Errorf("types are nested more than %d deep", deepestType)
+var errNested = fmt.Errorf("types are nested more than %d deep", maxTypeDepth)
 
 // key returns the model's spelling of the type, such as "struct ibv_wc", "enum ibv_mtu" or "pthread_mutex_t".
 func (t *cType) key() string {
@@ -111,8 +111,8 @@ func (t *cType) loaded() (*cType, error) {
 		if err := load(t); err != nil {
 			return nil, err
 		}
-		if len(t.members)+len(t.values)+len(t.params) > mostMembers {
-			return nil, fmt.Errorf("more than %d members", mostMembers)
+		if len(t.members)+len(t.values)+len(t.params) > maxMembers {
+			return nil, fmt.Errorf("more than %d members", maxMembers)
 		}
 	}
 	return t, nil
@@ -121,7 +121,7 @@ func (t *cType) loaded() (*cType, error) {
 // unqualified removes qualifiers, and if all is set typedefs, too. isConst reports whether a qualifier was const. u is
 // nil for void.
 func (t *cType) unqualified(all bool) (u *cType, isConst bool, err error) {
-	for range deepestType {
+	for range maxTypeDepth {
 		switch {
 		case t == nil:
 			return nil, isConst, nil
@@ -142,7 +142,7 @@ func (t *cType) is(kinds ...typeKind) bool { return t != nil && slices.Contains(
 // records are replaced by their types, and other typedefs keep their names.
 func (t *cType) spell() (model.Type, error) {
 	var m model.Type
-	for range deepestType {
+	for range maxTypeDepth {
 		plain, _, err := t.unqualified(true)
 		if err != nil {
 			return m, err
@@ -215,7 +215,7 @@ func baseName(name string) string {
 // bytes returns the size of a type.
 func (t *cType) bytes() (int64, error) {
 	count := int64(1)
-	for range deepestType {
+	for range maxTypeDepth {
 		u, _, err := t.unqualified(true)
 		switch {
 		case err != nil:
@@ -329,7 +329,7 @@ func (m cMember) field(w *walk) (*model.Field, error) {
 	}
 	elem := m.typ
 	var lengths []int64
-	for range deepestType {
+	for range maxTypeDepth {
 		u, _, err := elem.unqualified(true)
 		if err != nil {
 			return nil, err

@@ -22,14 +22,14 @@ import (
 
 // Limits of the debug information of one file. Those of libmlx5, the largest library, are a twentieth of these.
 const (
-	mostDebug  = 256 << 20 // bytes of all sections, decompressed
-	mostAbbrev = 1 << 20   // attributes in all abbreviations
-	mostReads  = 1 << 24   // entries that are read
-	longestStr = 16 << 10  // bytes of a string
+	maxDebug  = 256 << 20 // bytes of all sections, decompressed
+	maxAbbrev = 1 << 20   // attributes in all abbreviations
+	maxReads  = 1 << 24   // entries that are read
+	maxStr    = 16 << 10  // bytes of a string
 )
 
-// mostDebugTime limits the time for all files.
-const mostDebugTime = 2 * time.Minute
+// debugTimeout limits the time for all files.
+const debugTimeout = 2 * time.Minute
 
 // definitions contains the types in debug information that a model has, too, by cType.key. A type can have several
 // definitions, one for each source file that uses it.
@@ -39,13 +39,13 @@ type definitions struct {
 	count    int
 }
 
-// mostDefinitions limits the definitions of all types. Each source file of a library has some hundreds.
-const mostDefinitions = 1 << 18
+// maxDefinitions limits the definitions of all types. Each source file of a library has some hundreds.
+const maxDefinitions = 1 << 18
 
 // add adds a type if it is wanted.
 func (d *definitions) add(t *cType, want map[string]bool) error {
-	if d.count++; d.count > mostDefinitions {
-		return fmt.Errorf("more than %d definitions", mostDefinitions)
+	if d.count++; d.count > maxDefinitions {
+		return fmt.Errorf("more than %d definitions", maxDefinitions)
 	}
 	switch key := t.key(); {
 	case t.kind == enumKind && t.name == "":
@@ -136,7 +136,7 @@ func (d *dwarfFile) read(f *elf.File) error {
 		if s == nil || s.Type == elf.SHT_NOBITS {
 			return nil
 		}
-		if total += s.Size; s.Size > mostDebug || total > mostDebug {
+		if total += s.Size; s.Size > maxDebug || total > maxDebug {
 			return nil
 		}
 		data, err := s.Data()
@@ -153,16 +153,16 @@ func (d *dwarfFile) read(f *elf.File) error {
 		more[name] = section(name)
 	}
 	switch {
-	case total > mostDebug:
-		return fmt.Errorf("the debug information exceeds %d MiB", mostDebug>>20)
+	case total > maxDebug:
+		return fmt.Errorf("the debug information exceeds %d MiB", maxDebug>>20)
 	case len(info) == 0 || len(abbrev) == 0:
 		return errors.New("the sections .debug_info and .debug_abbrev cannot be read")
 	case f.Section(".debug_sup") != nil:
 		return errors.New("a DWARF 5 supplementary file is not supported; run dwz without --dwarf-5")
 	}
 	for _, text := range [][]byte{info, d.str, lineStr} {
-		if len(text) > 0 && longestRun(text) > longestStr && &text[0] != &info[0] {
-			return fmt.Errorf("a string exceeds %d bytes", longestStr)
+		if len(text) > 0 && longestRun(text) > maxStr && &text[0] != &info[0] {
+			return fmt.Errorf("a string exceeds %d bytes", maxStr)
 		}
 	}
 	if err := checkUnits(f.ByteOrder, info, abbrev); err != nil {
@@ -241,8 +241,8 @@ func checkUnits(order binary.ByteOrder, info, abbrev []byte) error {
 		if err != nil {
 			return err
 		}
-		if attributes += n; attributes > mostAbbrev {
-			return fmt.Errorf("more than %d attributes in abbreviations", mostAbbrev)
+		if attributes += n; attributes > maxAbbrev {
+			return fmt.Errorf("more than %d attributes in abbreviations", maxAbbrev)
 		}
 	}
 	return nil
@@ -366,8 +366,8 @@ const attrGNUDwoName dwarf.Attr = 0x2130
 
 // next reads an entry. It returns nil at the end.
 func (d *dwarfFile) next(r *dwarf.Reader) (*dwarf.Entry, error) {
-	if d.reads++; d.reads > mostReads {
-		return nil, fmt.Errorf("more than %d entries are needed", mostReads)
+	if d.reads++; d.reads > maxReads {
+		return nil, fmt.Errorf("more than %d entries are needed", maxReads)
 	}
 	if d.reads%1024 == 0 && d.ctx.Err() != nil {
 		return nil, context.Cause(d.ctx)
@@ -491,7 +491,7 @@ func (d *dwarfFile) entry(e *dwarf.Entry, depth int) (*cType, error) {
 	if t := d.types[e.Offset]; t != nil {
 		return t, nil
 	}
-	if depth > deepestType {
+	if depth > maxTypeDepth {
 		return nil, errNested
 	}
 	name, err := d.name(e)
@@ -574,8 +574,8 @@ func (d *dwarfFile) children(offset dwarf.Offset, f func(child *dwarf.Entry) err
 			return err
 		case e == nil || e.Tag == 0:
 			return nil
-		case n > mostMembers:
-			return fmt.Errorf("more than %d members", mostMembers)
+		case n > maxMembers:
+			return fmt.Errorf("more than %d members", maxMembers)
 		}
 		if err := f(e); err != nil {
 			return err
@@ -670,7 +670,7 @@ func (d *dwarfFile) dimensions(e *dwarf.Entry, t *cType) error {
 				}
 				lengths = append(lengths, n)
 			}
-			if len(lengths) > deepestType {
+			if len(lengths) > maxTypeDepth {
 				return errNested
 			}
 			return nil

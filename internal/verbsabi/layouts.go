@@ -42,8 +42,8 @@ const DebugDir = "/usr/lib/debug"
 
 // askDWARF compares the types in the debug information of libraries with the Go packages.
 func (a *Answer) askDWARF(ctx context.Context, q Question) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, mostDebugTime,
-		fmt.Errorf("reading debug information timed out after %v", mostDebugTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, debugTimeout,
+		fmt.Errorf("reading debug information timed out after %v", debugTimeout))
 	defer cancel()
 	want := wanted(q.Primary, q.Recorded)
 	found := &definitions{named: map[string][]*cType{}}
