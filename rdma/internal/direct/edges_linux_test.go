@@ -72,7 +72,7 @@ func (r *testQueues) poll(n int) (ids []uint64, result int32) {
 }
 
 // TestUnreadableCompletion: completions before an invalid one are returned, and the next poll reports the error.
-// libmlx5 loses the completions.
+// libmlx5 loses the invalid one.
 func TestUnreadableCompletion(t *testing.T) {
 	r := newTestQueues(t, ibv.QPT_RC)
 	bad := new(ibv.Ptr[ibv.SendWR])
