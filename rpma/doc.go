@@ -10,7 +10,6 @@
 // Recv start one operation each, which completes in one of the connection's completion queues ([CQ]). [Batch] starts
 // several operations together, [Async] lets goroutines wait for their operations, and [Stripe] distributes large
 // transfers over several connections.
-// several connections.
 //
 // # General rules
 //
@@ -41,7 +40,7 @@
 // configuration ([PeerConfig]) and passes it to [Conn.ApplyRemotePeerConfig].
 //
 // A device that supports both kinds of native flush flushes natively. On other devices, a flush is an RDMA READ of 8
-// bytes of the range into a private region. A region grants the access that a flush from its own kind of device would
-// need. If the two sides use different kinds, the flush fails with a remote access error, and [Conn.CompletionErr]
-// suggests a fix.
+// bytes of the range into a private region. When a side registers a region, it grants the access that a flush by its
+// own device would need. If the two sides use different kinds, the flush fails with a remote access error, and
+// [Conn.CompletionErr] suggests a fix.
 package rpma

@@ -287,7 +287,7 @@ func (c *Conn) CompletionErr(wc *ibv.WC) error {
 func (c *Conn) flushMismatch() string {
 	if c.peer.nativeFlush {
 		return "this side flushes natively, which the peer's region does not permit, probably because the peer " +
-			"flushes with reads (its device does not support native flush, or its librpma is older than 1.3.0); " +
+			"flushes with reads (its device lacks a kind of native flush, or its librpma is older than 1.3.0); " +
 			"set PeerOptions.ReadFlush on this side"
 	}
 	return "this side flushes with RDMA READs, which the peer's region does not permit, probably because the " +

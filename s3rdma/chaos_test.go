@@ -43,8 +43,8 @@ type mishapKey struct{}
 
 var errLostMessage = errors.New("connection reset")
 
-// misfortune returns a RoundTripper that causes the mishaps in the contexts of requests.
-func misfortune(base http.RoundTripper) http.RoundTripper {
+// injectMishaps returns a RoundTripper that causes the mishaps in the contexts of requests.
+func injectMishaps(base http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		m, _ := r.Context().Value(mishapKey{}).(*mishap)
 		if m == nil {
@@ -100,7 +100,7 @@ func chaos(t *testing.T, direct bool, steps []string) {
 	options := HandlerOptions{Direct: direct, SessionLifetime: 100 * time.Millisecond,
 		TransferTimeout: 300 * time.Millisecond}
 	p := newPair(t, options, Options{Direct: direct, Threshold: 1, TransferTimeout: 300 * time.Millisecond,
-		RetryAfter: time.Microsecond}, misfortune)
+		RetryAfter: time.Microsecond}, injectMishaps)
 	require.NoError(t, p.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.001, Duplicate: 0.01, Delay: 0.01,
 		Late: time.Millisecond}))
 	var done, killed, wrong atomic.Int64

@@ -64,11 +64,11 @@ func hexHeader(h http.Header, name string, digits int) (uint64, error) {
 }
 
 // decimalHeader parses a header with a decimal number of at most most.
-func decimalHeader(h http.Header, name string, most uint64) (uint64, error) {
+func decimalHeader(h http.Header, name string, limit uint64) (uint64, error) {
 	s := h.Get(name)
 	v, err := strconv.ParseUint(s, 10, 64)
-	if err != nil || v > most || s[0] == '+' {
-		return 0, fmt.Errorf("s3rdma: %s: %q is not a number from 0 to %d", name, s, most)
+	if err != nil || v > limit || s[0] == '+' {
+		return 0, fmt.Errorf("s3rdma: %s: %q is not a number from 0 to %d", name, s, limit)
 	}
 	return v, nil
 }

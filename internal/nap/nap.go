@@ -80,17 +80,17 @@ type Try func(w *Waiter) runtime.Errno
 
 // Begin makes a call whose thread waits outside Go. Result converts an error number to the function's result.
 func Begin(try Try, result func(runtime.Errno) (uint64, runtime.Errno)) (uint64, runtime.Errno) {
-	return (&tried{try: try, result: result}).resume()
+	return (&tryCall{try: try, result: result}).resume()
 }
 
-type tried struct {
+type tryCall struct {
 	try    Try
 	result func(runtime.Errno) (uint64, runtime.Errno)
 	waiter Waiter
 	nap    Nap
 }
 
-func (c *tried) resume() (uint64, runtime.Errno) {
+func (c *tryCall) resume() (uint64, runtime.Errno) {
 	errno := c.try(&c.waiter)
 	if errno == Asleep {
 		c.nap.File = c.waiter.file()
@@ -100,12 +100,12 @@ func (c *tried) resume() (uint64, runtime.Errno) {
 	return c.result(errno)
 }
 
-func (c *tried) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
+func (c *tryCall) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 	c.waiter.Slept(errno)
 	return c.resume()
 }
 
-func (c *tried) Cancel() { c.waiter.Cancel() }
+func (c *tryCall) Cancel() { c.waiter.Cancel() }
 
 // Forever is the result of a [Try] whose thread waits for a signal.
 func (w *Waiter) Forever() runtime.Errno {

@@ -29,7 +29,7 @@ var idle struct {
 	fds []int
 }
 
-const mostIdle = 64
+const maxIdle = 64
 
 // Prepare allocates a descriptor to wait on. It fails if too many files are open. Wake may be called until leave
 // returns.
@@ -52,9 +52,9 @@ func (w *Waiter) Prepare(leave func()) error {
 	return nil
 }
 
-// lowest is the lowest number of a waiter's descriptor. Lower numbers are left to programs that expect small
+// minDescriptor is the lowest number of a waiter's descriptor. Lower numbers are left to programs that expect small
 // descriptors.
-const lowest = 32
+const minDescriptor = 32
 
 // NewDescriptor creates an eventfd.
 func NewDescriptor() (int, error) {
@@ -63,7 +63,7 @@ func NewDescriptor() (int, error) {
 		return -1, err
 	}
 	defer unix.Close(low)
-	return unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, lowest)
+	return unix.FcntlInt(uintptr(low), unix.F_DUPFD_CLOEXEC, minDescriptor)
 }
 
 // FD returns the descriptor that the thread reads or polls.
@@ -110,7 +110,7 @@ func (w *Waiter) Release() {
 	}
 	idle.mu.Lock()
 	defer idle.mu.Unlock()
-	if len(idle.fds) == mostIdle {
+	if len(idle.fds) == maxIdle {
 		unix.Close(w.fd)
 		return
 	}

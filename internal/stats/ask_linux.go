@@ -23,14 +23,14 @@ import (
 
 // Limits of queries and answers: any user who can write to the directory can publish an answer.
 const (
-	mostSockets = 1024
-	mostBytes   = 128 << 10
-	mostValues  = 4096 // JSON values, which take more memory than their text
-	mostDevices = 64
-	mostNames   = 1024 // names of counters and kinds on all devices
-	longestName = 64
-	atOnce      = 8
-	allTime     = 15 * time.Second // time limit of all answers together
+	maxSockets   = 1024
+	maxBytes     = 128 << 10
+	maxValues    = 4096 // JSON values, which take more memory than their text
+	maxDevices   = 64
+	maxNames     = 1024 // names of counters and kinds on all devices
+	maxNameLen   = 64
+	atOnce       = 8
+	totalTimeout = 15 * time.Second // time limit of all answers together
 )
 
 // Answer is a program's report.
@@ -50,10 +50,10 @@ func Ask(dir string) (all []Answer, problems []error) {
 	var mu sync.Mutex
 	var rest error // why some sockets were not queried
 	var asked sync.WaitGroup
-	n, tokens, until := 0, make(chan struct{}, atOnce), time.Now().Add(allTime)
+	n, tokens, until := 0, make(chan struct{}, atOnce), time.Now().Add(totalTimeout)
 	for _, name := range alternate(entries) {
-		if n++; n > mostSockets {
-			rest = fmt.Errorf("%q has more than %d sockets: the others were not queried", dir, mostSockets)
+		if n++; n > maxSockets {
+			rest = fmt.Errorf("%q has more than %d sockets: the others were not queried", dir, maxSockets)
 			break
 		}
 		if time.Now().After(until) {
@@ -98,7 +98,7 @@ func alternate(entries []os.DirEntry) (all []string) {
 	users := slices.Sorted(maps.Keys(byUser))
 	for i := range most {
 		for _, uid := range users {
-			if len(all) > mostSockets {
+			if len(all) > maxSockets {
 				return all
 			}
 			if i < len(byUser[uid]) {
@@ -121,7 +121,7 @@ func ask(name string) (a Answer, err error) {
 			err = fmt.Errorf("%q: %w", name, err)
 		}
 	}()
-	c, err := net.DialTimeout("unix", path(fd), answerTime)
+	c, err := net.DialTimeout("unix", path(fd), answerTimeout)
 	if err != nil {
 		return a, err
 	}
@@ -132,10 +132,10 @@ func ask(name string) (a Answer, err error) {
 	if a.UID != info.Uid {
 		return a, fmt.Errorf("the socket belongs to user %d, and the program to user %d", info.Uid, a.UID)
 	}
-	if err := c.SetDeadline(time.Now().Add(2 * answerTime)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * answerTimeout)); err != nil {
 		return a, err
 	}
-	text := make([]byte, mostBytes+1)
+	text := make([]byte, maxBytes+1)
 	n, err := io.ReadFull(c, text)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return a, err
@@ -163,11 +163,11 @@ func other(c *net.UnixConn) (pid, uid uint32, err error) {
 
 // parse parses an untrusted report.
 func parse(text []byte) (*Report, error) {
-	if len(text) > mostBytes {
-		return nil, fmt.Errorf("the report has more than %d bytes", mostBytes)
+	if len(text) > maxBytes {
+		return nil, fmt.Errorf("the report has more than %d bytes", maxBytes)
 	}
-	if bytes.Count(text, []byte{','}) > mostValues {
-		return nil, fmt.Errorf("the report has more than %d values", mostValues)
+	if bytes.Count(text, []byte{','}) > maxValues {
+		return nil, fmt.Errorf("the report has more than %d values", maxValues)
 	}
 	r := new(Report)
 	if err := json.Unmarshal(text, r); err != nil {
@@ -177,8 +177,8 @@ func parse(text []byte) (*Report, error) {
 		return nil, fmt.Errorf("the report has format %d, but this program supports %d: use the newer goverbs of the two",
 			r.Format, Format)
 	}
-	if len(r.Devices) > mostDevices {
-		return nil, fmt.Errorf("the report has more than %d devices", mostDevices)
+	if len(r.Devices) > maxDevices {
+		return nil, fmt.Errorf("the report has more than %d devices", maxDevices)
 	}
 	if !short(r.Instance) {
 		return nil, errors.New("the report has an invalid instance name")
@@ -189,8 +189,8 @@ func parse(text []byte) (*Report, error) {
 			return nil, errors.New("the report has a duplicate or invalid device name")
 		}
 		known[d.Name] = true
-		if names += len(d.Objects) + len(d.Hardware); names > mostNames {
-			return nil, fmt.Errorf("the report has more than %d counters", mostNames)
+		if names += len(d.Objects) + len(d.Hardware); names > maxNames {
+			return nil, fmt.Errorf("the report has more than %d counters", maxNames)
 		}
 		for _, counts := range []map[string]uint64{d.Objects, d.Hardware} {
 			for name := range counts {
@@ -210,6 +210,6 @@ func parse(text []byte) (*Report, error) {
 
 // short reports whether a name is valid: not empty, not too long, and printable ASCII.
 func short(name string) bool {
-	return name != "" && len(name) <= longestName &&
+	return name != "" && len(name) <= maxNameLen &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f })
 }

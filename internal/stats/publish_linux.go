@@ -24,8 +24,8 @@ const suffix = ".goverbs"
 // sampling is the interval at which sources are read without a request, because their counters wrap at 2³².
 const sampling = 10 * time.Second
 
-// answerTime limits the time of sending an answer.
-const answerTime = time.Second
+// answerTimeout limits the time of sending an answer.
+const answerTimeout = time.Second
 
 // publish starts to serve reports.
 func publish(dir string) error {
@@ -47,7 +47,7 @@ func listen(dir string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stat: %q: %w", dir, errors.Unwrap(err)) // without the PathError, whose name is not quoted
 	}
-	tidy(dir)
+	removeStale(dir)
 	name := filepath.Join(dir, fmt.Sprintf("%d-%s%s", os.Getpid(), strings.ToLower(rand.Text()[:8]), suffix))
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var failed error
@@ -101,8 +101,8 @@ func find(name string) (fd int, info unix.Stat_t, err error) {
 // path returns a file name for a descriptor that find has opened.
 func path(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// tidy removes the sockets of this user's programs that have ended.
-func tidy(dir string) {
+// removeStale removes the sockets of this user's programs that have ended.
+func removeStale(dir string) {
 	all, _ := os.ReadDir(dir)
 	for _, entry := range all {
 		if name := filepath.Join(dir, entry.Name()); strings.HasSuffix(name, suffix) && ended(name) {
@@ -121,7 +121,7 @@ func ended(name string) bool {
 	if info.Uid != uint32(unix.Geteuid()) || info.Mode&unix.S_ISVTX != 0 { // a fresh socket does not accept connections yet
 		return false
 	}
-	c, err := net.DialTimeout("unix", path(fd), answerTime)
+	c, err := net.DialTimeout("unix", path(fd), answerTimeout)
 	if err == nil {
 		c.Close()
 	}
@@ -139,13 +139,13 @@ func answer(listener *net.UnixListener, instance string, began time.Time) {
 	for {
 		c, err := listener.Accept()
 		if err != nil {
-			time.Sleep(answerTime) // for example, if too many files are open
+			time.Sleep(answerTimeout) // for example, if too many files are open
 			continue
 		}
 		r := read()
 		r.Instance, r.Began = instance, began
 		if text, err := json.Marshal(r); err == nil {
-			_ = c.SetDeadline(time.Now().Add(answerTime))
+			_ = c.SetDeadline(time.Now().Add(answerTimeout))
 			_, _ = c.Write(append(text, '\n'))
 		}
 		c.Close()

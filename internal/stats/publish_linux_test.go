@@ -86,7 +86,7 @@ func TestUmask(t *testing.T) {
 	assert.Equal(t, os.ModeSocket|0o660, info.Mode())
 }
 
-// TestFreshStays: tidy does not remove the socket of a program that is about to listen.
+// TestFreshStays: removeStale does not remove the socket of a program that is about to listen.
 func TestFreshStays(t *testing.T) {
 	dir := t.TempDir()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -95,9 +95,9 @@ func TestFreshStays(t *testing.T) {
 	require.NoError(t, unix.Fchmod(fd, fresh))
 	name := filepath.Join(dir, "1-x"+suffix)
 	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: name}))
-	tidy(dir)
+	removeStale(dir)
 	require.FileExists(t, name)
 	require.NoError(t, open(name, 0o600))
-	tidy(dir)
+	removeStale(dir)
 	assert.NoFileExists(t, name)
 }

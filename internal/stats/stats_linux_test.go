@@ -51,7 +51,7 @@ func TestHostile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "3-file.goverbs"), good, 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "4-dir.goverbs"), 0o700))
 	serve(t, dir, "5-silent.goverbs", "", time.Hour)
-	serve(t, dir, "6-large.goverbs", "["+strings.Repeat("1,", mostBytes), 0)
+	serve(t, dir, "6-large.goverbs", "["+strings.Repeat("1,", maxBytes), 0)
 	bad := func(n int, change string) {
 		serve(t, dir, fmt.Sprintf("%d-bad.goverbs", n), change, 0)
 	}
@@ -60,12 +60,12 @@ func TestHostile(t *testing.T) {
 		head + `{"device":""}]}`, head + `{"device":"a"},{"device":"a"}]}`, head + `{"device":"a\u001b[2J"}]}`,
 		head + `{"device":"a","objects":{"q p":1}}]}`, head + `{"device":"a","objects":{"qp":-1}}]}`,
 		head + `{"device":"a","objects":{"qp":1e99}}]}`, head + `{"device":"a","queues":{"x":{}}}]}`,
-		head + `{"device":"` + strings.Repeat("a", longestName+1) + `"}]}`,
-		head + strings.TrimSuffix(strings.Repeat(`{},`, mostDevices+1), ",") + `]}`} {
+		head + `{"device":"` + strings.Repeat("a", maxNameLen+1) + `"}]}`,
+		head + strings.TrimSuffix(strings.Repeat(`{},`, maxDevices+1), ",") + `]}`} {
 		bad(10+i, text)
 	}
 	var many []string
-	for i := range mostNames + 1 {
+	for i := range maxNames + 1 {
 		many = append(many, fmt.Sprintf(`"c%d":1`, i))
 	}
 	bad(40, head+`{"device":"a","hw_counters":{`+strings.Join(many, ",")+`}}]}`)
@@ -127,7 +127,7 @@ func TestHostileAnswersAreSmall(t *testing.T) {
 	assert.Len(t, problems, 32)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20), "the texts themselves are 64 MiB")
 	// within the limit of bytes, but not of values
-	_, err := parse([]byte(head + strings.Repeat(`{},`, (mostBytes-len(head)-8)/3) + `{}]}`))
+	_, err := parse([]byte(head + strings.Repeat(`{},`, (maxBytes-len(head)-8)/3) + `{}]}`))
 	assert.ErrorContains(t, err, "values")
 }
 
@@ -163,7 +163,7 @@ func TestManyOfOthers(t *testing.T) {
 		t.Skip("only root can create sockets of other users")
 	}
 	dir := t.TempDir()
-	for i := range mostSockets + 1 {
+	for i := range maxSockets + 1 {
 		name := filepath.Join(dir, fmt.Sprintf("0%d.goverbs", i))
 		require.NoError(t, syscall.Mknod(name, syscall.S_IFSOCK|0o600, 0))
 		require.NoError(t, os.Lchown(name, 12345, -1))

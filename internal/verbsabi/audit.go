@@ -79,7 +79,7 @@ type Answer struct {
 	Change       *Change    `json:"change,omitempty"`      // since a baseline
 }
 
-// Include describes the installed headers of a project, or its types in debug information, and their compatibility.
+// Include describes a project's installed headers, or its types in debug information, and their compatibility.
 type Include struct {
 	Source      Source       `json:"source"`
 	Project     string       `json:"project"`
@@ -91,7 +91,7 @@ type Include struct {
 	Report      *Report      `json:"report"`          // of the C compiler about the parsed headers
 	Differences []Difference `json:"differences"`     // between the headers and the Go packages
 	Files       []string     `json:"files,omitempty"` // with debug information
-	// NotChecked lists the types of the packages that the debug information lacks.
+	// NotChecked lists the packages' types that the debug information lacks.
 	NotChecked []string `json:"not_checked,omitempty"`
 	checked    *index   // types in the debug information
 }
@@ -102,8 +102,8 @@ type Absent struct {
 	Why  string `json:"why"`
 }
 
-// Ask compares the installation with the Go packages. An error means that it reached no verdict; a missing part is an
-// error only if nothing is installed.
+// Ask compares the installation with the Go packages. It returns an error if it reaches no verdict. A missing part is
+// an error only if nothing is installed.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
 	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
 	for of, release := range q.Release {
@@ -161,8 +161,8 @@ func Ask(ctx context.Context, q Question) (*Answer, error) {
 	return a, nil
 }
 
-// askHeaders parses the installed headers of a project, compares them with the Go packages, and has the C compiler
-// verify the result of the parser, so that the verdict does not depend on it.
+// askHeaders parses a project's installed headers and compares them with the Go packages. The C compiler verifies the
+// parser's result, so that the verdict does not depend on the parser.
 func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project, packages []rules.Package) error {
 	include := q.Include
 	if include == "" {
@@ -171,7 +171,7 @@ func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project
 			return err
 		}
 	}
-	if q.Include != "" { // the C compiler would block on a pipe, or read a device forever
+	if q.Include != "" { // otherwise the C compiler could block on a pipe or read a device forever
 		if err := bounded.Headers(q.Include); err != nil {
 			return err
 		}
@@ -219,7 +219,7 @@ func (a *Answer) askHeaders(ctx context.Context, q Question, of *project.Project
 
 var releaseName = regexp.MustCompile(`^[0-9]+(\.[0-9]+)*$`)
 
-// compareGo measures the Go packages and the packages whose types they use, and compares them with their model.
+// compareGo measures the Go packages and packages whose types they use, and compares them with their model.
 func (q Question) compareGo(ours *model.Release, packages []rules.Package) ([]Difference, error) {
 	packages = ofProject(withImports(packages), ours.Project)
 	var compiled []witness.Package
@@ -266,8 +266,8 @@ func (h *Include) verdict() Verdict {
 	return Identical
 }
 
-// Mismatches counts the differences that make the headers incompatible: disagreements of the C compiler with the
-// parser, and of the headers with the Go packages.
+// Mismatches counts the differences that make the headers incompatible: between the C compiler and the parser, and
+// between the headers and the Go packages.
 func (h *Include) Mismatches() int {
 	n := len(h.Report.Mismatches)
 	for _, d := range h.Differences {
@@ -278,7 +278,7 @@ func (h *Include) Mismatches() int {
 	return n
 }
 
-// place describes where headers of an unknown release belong among the recorded ones.
+// place describes where headers of an unknown release fit among the recorded releases.
 func place(differences []Difference, recorded []*model.Release) string {
 	names := make([]string, 0, len(recorded))
 	for _, r := range recorded {
@@ -300,9 +300,8 @@ func place(differences []Difference, recorded []*model.Release) string {
 	return "unknown"
 }
 
-// Print writes the answer as text: for the headers a line of counts and the verdict, a line for each library and for
-// each missing part, then a line for each mismatch. Compatible differences are counted for the headers and for each
-// library; verbose lists them.
+// Print writes the answer as text: counts and the verdict for the headers, a line for each library and each missing
+// part, and a line for each mismatch. It prints the number of compatible differences; if verbose, it lists them.
 func (a *Answer) Print(w io.Writer, verbose bool) error {
 	p := printer{w: w}
 	if a.Program != nil {
@@ -401,7 +400,7 @@ func (p *printer) line(format string, args ...any) {
 	}
 }
 
-// headersOfPackage returns the name under which an answer lists missing headers of a package.
+// headersOfPackage returns the name for missing headers of a package in an answer.
 func headersOfPackage(name string) string {
 	for _, p := range rules.Packages {
 		if p.Name == name {

@@ -22,7 +22,7 @@ import (
 // rdmaCore is the project that most tests are about.
 var rdmaCore = project.Named("rdma-core")
 
-// smallVerbs is a made-up verbs.h, small enough to change in every way.
+// smallVerbs is an artificial verbs.h, small enough to change in every way.
 const smallVerbs = `#ifndef VERBS_H
 #define VERBS_H
 #include <stdint.h>
@@ -50,7 +50,7 @@ static inline int small_count(struct small_wr *wr) { return wr != 0; }
 #endif
 `
 
-// writeHeaders creates an include directory that has the header under every name that is read.
+// writeHeaders creates an include directory with the same header under every name that is read.
 func writeHeaders(t *testing.T, verbs string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "include")
@@ -84,7 +84,7 @@ func TestAsk(t *testing.T) {
 		name, verbs string
 		verdict     Verdict
 		release     string
-		want        []string // lines of the answer contain them
+		want        []string // in lines of the answer
 	}{
 		{"the same", smallVerbs, Identical, "2.0",
 			[]string{"identical: the headers in ",
@@ -134,7 +134,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAskTrustsTheCompiler: if the C compiler interprets a header differently from the parser, the verdict is
+// TestAskTrustsTheCompiler: if the C compiler and the parser interpret a header differently, the verdict is
 // incompatible.
 func TestAskTrustsTheCompiler(t *testing.T) {
 	tricky := strings.Replace(smallVerbs, "uint64_t id;",
@@ -186,7 +186,7 @@ func TestStatedRelease(t *testing.T) {
 	write("lib64/pkgconfig", "Version: 1.14.44.0\n")
 	assert.Equal(t, "44.0", StatedRelease(include, rdmaCore))
 	write("lib/pkgconfig", "Version: 1.18.65.0\n")
-	assert.Empty(t, StatedRelease(include, rdmaCore), "two files that disagree")
+	assert.Empty(t, StatedRelease(include, rdmaCore), "the two files disagree")
 	write("lib/pkgconfig", "Version: unknown\n")
 	assert.Empty(t, StatedRelease(include, rdmaCore))
 }

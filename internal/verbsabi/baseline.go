@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/gen/bounded"
 )
 
-// baseline is a recorded answer. Later runs accept its differences and report new ones.
+// baseline is a recorded answer. Later runs accept its differences and report only new ones.
 type baseline struct {
 	Target    string            `json:"target"`      // GOARCH
 	Packages  map[string]string `json:"go_packages"` // releases from which they were generated, by project
@@ -66,7 +66,7 @@ func (b *baseline) write(name string) error {
 	return replaceFile(name, append(text, '\n'))
 }
 
-// replaceFile writes a new file and renames it, so that a failure leaves the old one.
+// replaceFile writes a new file and renames it, so that the old file survives a failure.
 func replaceFile(name string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-")
 	if err != nil {
@@ -104,10 +104,10 @@ type Change struct {
 	Gone     []string `json:"gone"`     // IDs of findings that only the baseline has
 }
 
-// apply accepts the findings of the baseline, and returns the changes since then.
+// apply accepts the findings in the baseline and returns the changes since it was recorded.
 func (b *baseline) apply(a *Answer, target string) (*Change, error) {
 	if b.Target != target {
-		return nil, fmt.Errorf("the baseline is of %s, and this check is of %s", b.Target, target)
+		return nil, fmt.Errorf("the baseline is for %s, and this check is for %s", b.Target, target)
 	}
 	now := newBaseline(a, target)
 	c := &Change{Releases: []string{}, New: []string{}, Gone: []string{}}

@@ -16,15 +16,15 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// bitfield is a bitfield whose position the compiler determines. C has no constant expression for it, so the compiler
-// produces an object file with a record in which all other bits are zero.
+// bitfield is a bitfield whose position the compiler determines. No constant expression of C has the position, so the
+// compiler produces an object file with a record in which only the bitfield's bits are set.
 type bitfield struct {
 	item   Item
 	record string // C spelling of the type
 	mask   []byte // the record's bytes with the bits of the field set
 }
 
-// bigEndian lists the targets on which C allocates the bits of a byte from the highest on.
+// bigEndian lists the targets on which C allocates the bits of a byte from the highest down.
 var bigEndian = []string{"mips64", "ppc64", "s390x"}
 
 // bitfield adds a check of the position of a record's bitfield.
@@ -63,7 +63,7 @@ func (w *Witness) checkBits(ctx context.Context, cc Compiler, includeDir string)
 		}
 		if !bytes.Equal(have, b.mask) {
 			found = append(found, Mismatch{Item: b.item, Found: hex.EncodeToString(have),
-				Message: "the bitfield has another position"})
+				Message: "the bitfield's position differs"})
 		}
 	}
 	return found, nil

@@ -44,15 +44,15 @@ const (
 )
 
 const (
-	btfMagic    = 0xeb9f
-	mostBTF     = 1 << 22 // types
-	mostModules = 1 << 10
+	btfMagic   = 0xeb9f
+	maxBTF     = 1 << 22 // types
+	maxModules = 1 << 10
 )
 
 // KernelBTF is the directory of the type information of the running kernel and its modules.
 const KernelBTF = "/sys/kernel/btf"
 
-// btfFile is the type information of a kernel or, with a base, of a module.
+// btfFile is the type information of a kernel, or of a module if it has a base.
 type btfFile struct {
 	order   binary.ByteOrder
 	types   []byte
@@ -102,7 +102,7 @@ func (a *Answer) askBTF(q Question) error {
 	return a.askTypes(q, FromBTF, files, found, map[string]string{}, packages)
 }
 
-// btfFiles lists the files that a name stands for: those of a directory such as /sys/kernel/btf, the kernel's first.
+// btfFiles lists the files in a directory such as /sys/kernel/btf, the kernel's first, or returns the file itself.
 func btfFiles(name string) ([]string, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -121,13 +121,13 @@ func btfFiles(name string) ([]string, error) {
 			files = append(files, filepath.Join(name, e.Name()))
 		}
 	}
-	if len(files) > mostModules {
-		return nil, fmt.Errorf("%s: more than %d files", name, mostModules)
+	if len(files) > maxModules {
+		return nil, fmt.Errorf("%s: more than %d files", name, maxModules)
 	}
 	return files, nil
 }
 
-// readBTF reads a file with type information, as such or as a section of an ELF file. kernel is the base of modules.
+// readBTF reads type information from a raw file or from a section of an ELF file. kernel is the base of a module.
 func readBTF(path string, kernel *btfFile, target string) (*btfFile, error) {
 	file, err := bounded.Open(path)
 	if err != nil {
@@ -150,7 +150,7 @@ func readBTF(path string, kernel *btfFile, target string) (*btfFile, error) {
 		return nil, err
 	}
 	if m := machines[target]; e.Machine != m.machine || e.Data != m.order {
-		return nil, fmt.Errorf("it is for %s, not for %s", e.Machine, target)
+		return nil, fmt.Errorf("the file is for %s, not for %s", e.Machine, target)
 	}
 	section := func(name string) ([]byte, error) {
 		s := e.Section(name)
@@ -176,12 +176,12 @@ func readBTF(path string, kernel *btfFile, target string) (*btfFile, error) {
 		return nil, err
 	}
 	if data == nil {
-		return nil, errors.New("it has no section .BTF; build the kernel with CONFIG_DEBUG_INFO_BTF")
+		return nil, errors.New("no section .BTF; build the kernel with CONFIG_DEBUG_INFO_BTF")
 	}
 	return parseBTF(data, kernel, target)
 }
 
-// parseBTF parses type information. If base is not nil and the information continues that of base, it is of a module.
+// parseBTF parses type information. If it continues that of base, which may be nil, it belongs to a module.
 func parseBTF(data []byte, base *btfFile, target string) (*btfFile, error) {
 	if len(data) < 24 {
 		return nil, errNoBTF
@@ -193,7 +193,7 @@ func parseBTF(data []byte, base *btfFile, target string) (*btfFile, error) {
 	switch {
 	case order.Uint16(data) == btfMagic:
 	case bytes.Equal(data[:2], []byte{0xeb, 0x9f}) || bytes.Equal(data[:2], []byte{0x9f, 0xeb}):
-		return nil, fmt.Errorf("its byte order is not that of %s", target)
+		return nil, fmt.Errorf("the byte order is not that of %s", target)
 	default:
 		return nil, errNoBTF
 	}
@@ -217,19 +217,19 @@ func parseBTF(data []byte, base *btfFile, target string) (*btfFile, error) {
 	if err := f.index(); err != nil {
 		return nil, err
 	}
-	// The names of a kernel start with an empty one, and those of a module do not.
+	// A kernel's names start with an empty name, and a module's do not.
 	if len(text) > 0 && text[0] == 0 {
 		return f, nil
 	}
 	if base == nil {
-		return nil, errors.New("it is of a module, which needs the types of its kernel; name vmlinux before it, as in " +
+		return nil, errors.New("the file belongs to a module and needs the kernel's types; name vmlinux before it, as in " +
 			KernelBTF + "/vmlinux," + KernelBTF + "/ib_uverbs")
 	}
 	f.base, f.first, f.strings = base, base.first+uint32(len(base.starts)), base.strings+uint32(len(base.text))
 	return f, nil
 }
 
-var errNoBTF = errors.New("it has no type information (BTF); name an uncompressed file such as " + KernelBTF +
+var errNoBTF = errors.New("no type information (BTF); name an uncompressed file such as " + KernelBTF +
 	"/vmlinux, vmlinux or a .ko file")
 
 // index finds the start of each type.
@@ -251,13 +251,13 @@ func (f *btfFile) index() error {
 			size = 8 * n
 		case btfPointer, btfForward, btfTypedef, btfVolatile, btfConst, btfRestrict, btfFunc, btfFloat, btfTypeTag:
 		default:
-			return fmt.Errorf("kind %d of type %d is unknown", kind, f.first+uint32(len(f.starts)))
+			return fmt.Errorf("unknown kind %d of type %d", kind, f.first+uint32(len(f.starts)))
 		}
 		if at+12+size > uint64(len(f.types)) {
 			return errors.New("the last type is incomplete")
 		}
-		if len(f.starts) >= mostBTF {
-			return fmt.Errorf("more than %d types", mostBTF)
+		if len(f.starts) >= maxBTF {
+			return fmt.Errorf("more than %d types", maxBTF)
 		}
 		f.starts = append(f.starts, uint32(at))
 		at += 12 + size
@@ -277,12 +277,12 @@ func (f *btfFile) name(at uint32) (string, error) {
 		f = f.base
 	}
 	if at -= f.strings; uint64(at) >= uint64(len(f.text)) {
-		return "", errors.New("corrupt reference to a name, or another kernel than that of the module")
+		return "", errors.New("corrupt reference to a name, or the module belongs to a different kernel")
 	}
 	text := f.text[at:]
 	end := bytes.IndexByte(text, 0)
-	if end < 0 || end > longestStr {
-		return "", errors.New("a name has no end")
+	if end < 0 || end > maxStr {
+		return "", errors.New("unterminated name")
 	}
 	return string(text[:end]), nil
 }
@@ -327,12 +327,12 @@ func (f *btfFile) at(id uint32, depth int) (*cType, error) {
 	if t := f.cache[id]; t != nil {
 		return t, nil
 	}
-	if depth > deepestType {
+	if depth > maxTypeDepth {
 		return nil, errNested
 	}
 	i := uint64(id) - uint64(f.first)
 	if i >= uint64(len(f.starts)) {
-		return nil, fmt.Errorf("corrupt reference to type %d, or another kernel than that of the module", id)
+		return nil, fmt.Errorf("corrupt reference to type %d, or the module belongs to a different kernel", id)
 	}
 	start := f.starts[i]
 	kind, n, flag := f.info(uint64(start))

@@ -41,7 +41,7 @@ func compileBTF(t *testing.T, include string) string {
 	return path
 }
 
-// withoutLarge removes enumerators of 1 << 31 and more, which gcc 12 omits, and one that is described differently.
+// withoutLarge removes enumerators of at least 1 << 31, which gcc 12 omits, and one that differs between releases.
 func withoutLarge(t *testing.T, lines []string) []string {
 	t.Helper()
 	x := newIndex(question(t).Primary.Of("linux")[0], runtime.GOARCH)
@@ -70,7 +70,7 @@ func askBTF(t *testing.T, files ...string) (*Answer, error) {
 	return Ask(context.Background(), q)
 }
 
-// TestBTFAgreesWithCompiler: the type information of the headers of every kernel gives the same differences as the
+// TestBTFAgreesWithCompiler: for the headers of every kernel, type information gives the same differences as the
 // headers and the C compiler.
 func TestBTFAgreesWithCompiler(t *testing.T) {
 	for _, r := range question(t).Recorded.Of("linux") {
@@ -89,7 +89,7 @@ func TestBTFAgreesWithCompiler(t *testing.T) {
 	}
 }
 
-// TestBTFFindsDrift: each change of a header is found in type information, as by the C compiler.
+// TestBTFFindsDrift: each change of a header is detected in type information, as it is by the C compiler.
 func TestBTFFindsDrift(t *testing.T) {
 	include := uapiHeaders(t, "7.2")
 	for _, test := range []struct{ name, old, new, want string }{
@@ -125,8 +125,8 @@ func TestBTFFindsDrift(t *testing.T) {
 	}
 }
 
-// TestBTFOfKernels: the kernels of the test guests agree with the Go packages. Their modules continue the types of the
-// kernel.
+// TestBTFOfKernels: the kernels of the test guests agree with the Go packages. Their modules refer to the kernel's
+// types.
 func TestBTFOfKernels(t *testing.T) {
 	for pattern, release := range map[string]string{"6.1-*": "6.1", "6.12-*": "6.12", "7-*": "7.2"} {
 		t.Run(release, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestBTFOfKernels(t *testing.T) {
 			assert.NoError(t, a.Require([]string{"uapi", "ib_uverbs_create_cq", "rdma_ucm_connect", "rxe_send_wr"}))
 			assert.ErrorContains(t, a.Require([]string{"mlx5_ib_create_qp"}), "has no debug information of it")
 			_, err = askBTF(t, files[2])
-			assert.ErrorContains(t, err, "it is of a module, which needs the types of its kernel; name vmlinux before it")
+			assert.ErrorContains(t, err, "the file belongs to a module and needs the kernel's types; name vmlinux before it")
 			records, fields := agreesWithPahole(t, h, "--btf_base", kernel, "-F", "btf", files[2])
 			assert.Greater(t, records, 100)
 			assert.Greater(t, fields, 500)
@@ -207,7 +207,7 @@ func blob() []byte {
 	return join(types, text)
 }
 
-// bomb is a structure with two of another without a tag, which has two of another, and so on.
+// bomb is a structure with two members of another untagged structure, which again has two such members, and so on.
 func bomb() []byte {
 	var types []uint32
 	for i := range uint32(60) {
@@ -230,7 +230,7 @@ func join(types []uint32, text []byte) []byte {
 	return b.Bytes()
 }
 
-// TestBTFRefuses: type information that cannot be read is an error that names the reason.
+// TestBTFRefuses: an error about unreadable type information contains the reason.
 func TestBTFRefuses(t *testing.T) {
 	if slices.Contains(bigEndian, runtime.GOARCH) {
 		t.Skip("the files are of a little-endian machine")
@@ -246,17 +246,17 @@ func TestBTFRefuses(t *testing.T) {
 		data []byte
 		want string
 	}{
-		{nil, "it has no type information"},
+		{nil, "no type information"},
 		{[]byte("\x1f\x8b compressed, and longer than a header"), "name an uncompressed file"},
 		{[]byte("\x7fELF"), "EOF"},
-		{swapped, "its byte order is not that of "},
+		{swapped, "the byte order is not that of "},
 		{change(12, 1<<31), "corrupt header"},
 		{change(24, 1<<20), "corrupt reference to a name"},
-		{change(24+4, 31<<24), "kind 31 of type 1 is unknown"},
+		{change(24+4, 31<<24), "unknown kind 31 of type 1"},
 		{change(24+16+4, btfStruct<<24|9), "the last type is incomplete"},
 		{change(24+32, 7), "corrupt reference to type 7"},
 		{change(24+32, 2), "nested more than"},
-		{bomb(), "it has more than"},
+		{bomb(), "a type has more than"},
 		{change(24+16+8, 1<<31), "exceed the limit"},
 	} {
 		path := filepath.Join(t.TempDir(), "btf")

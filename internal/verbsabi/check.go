@@ -153,7 +153,7 @@ func Run(ctx context.Context, o Options, stdout io.Writer) (bool, error) {
 	return answer.Verdict != Incompatible, err
 }
 
-// checkParts checks that the options name a part that they describe.
+// checkParts rejects options that contradict each other.
 func (o Options) checkParts() error {
 	debug := o.DWARF != "" || o.BTF != ""
 	switch Part(o.Only) {
@@ -184,11 +184,11 @@ func (o Options) checkParts() error {
 	return nil
 }
 
-// checkProgram rejects options that have no effect on the check of a program.
+// checkProgram rejects options that have no effect when a program is checked.
 func (o Options) checkProgram() error {
 	switch {
 	case o.Program == "" && o.Host != "":
-		return errors.New("a host needs a program that is to run on it; name the file of one")
+		return errors.New("-host needs a program to check; name its file")
 	case o.Program != "" && (o.Dump || o.Include+o.CC+o.Packages+o.Only+o.Dirs+o.Cache+o.DWARF+o.BTF != ""):
 		return errors.New("a program is checked against the libraries of a host; omit the options for headers, compilers, " +
 			"debug information, packages and library directories")
@@ -201,7 +201,8 @@ func splitList(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ',' })
 }
 
-// accept writes the baseline, and applies the policy and an earlier baseline. stale is about the policy.
+// accept writes the baseline, and applies the policy and an earlier baseline. stale reports obsolete rows of the
+// policy.
 func (o Options) accept(answer *Answer, policy *policy, base *baseline) (stale, err error) {
 	if answer.Findings = answer.findings(); policy != nil {
 		stale = policy.apply(answer.Findings, time.Now())

@@ -12,8 +12,9 @@ import (
 )
 
 // Compare lists the differences between installed headers (theirs) and the release that the Go package was generated
-// from (ours), and whether each is compatible. recorded holds the known releases, which show when declarations appeared
-// and which records may grow. theirs.Name is the release of the installed headers, or "" if unknown.
+// from (ours), and determines whether each is compatible. recorded contains the known releases, which show when
+// declarations appeared and which records may grow. theirs.Name is the release of the installed headers, or "" if
+// unknown.
 func Compare(ours, theirs *model.Release, recorded []*model.Release, target string) []Difference {
 	return compareAs(ours, theirs, recorded, target, theseHeaders)
 }
@@ -24,7 +25,7 @@ const (
 	theseTypes   = "this debug information"
 )
 
-// compareAs is Compare for layouts that messages call where.
+// compareAs is Compare for other kinds of layouts. where is their name in messages.
 func compareAs(ours, theirs *model.Release, recorded []*model.Release, target, where string) []Difference {
 	c := &comparer{ours: newIndex(ours, target), theirs: newIndex(theirs, target), where: where}
 	for _, side := range []*model.Release{ours, theirs} {
@@ -69,7 +70,7 @@ func Identify(headers *model.Release, recorded []*model.Release, target, stated 
 type comparer struct {
 	ours, theirs *index
 	past         history
-	// newest recorded release with a declaration that the installed headers have and older releases lack
+	// index of the newest recorded release with a declaration that the installed headers have and older releases lack
 	floor int
 	// for each side: where programs and the library share arrays of a record
 	arrays []func() (map[string][]string, error)
@@ -77,7 +78,7 @@ type comparer struct {
 	all    []Difference
 }
 
-// are returns "these headers are older".
+// are returns text such as "these headers are older".
 func (c *comparer) are(what string) string {
 	if c.where == theseHeaders {
 		return c.where + " are " + what
@@ -110,7 +111,7 @@ func (c *comparer) item(x *index, key string) Item {
 	return item
 }
 
-// missing adds a declaration that the installed headers lack, because they are older or have lost it.
+// missing adds a declaration that the installed headers lack, because they are older or because it was removed.
 func (c *comparer) missing(item Item, key string) {
 	since, i := c.past.since(key)
 	if c.older(i) {
@@ -128,8 +129,8 @@ func (c *comparer) missing(item Item, key string) {
 	c.add(item, "", since, false, why)
 }
 
-// older reports whether the installed headers can be older than a recorded release. Headers with a newer declaration
-// cannot, even if the stated release is older.
+// older reports whether the installed headers may be older than a recorded release. They are not if they have a newer
+// declaration, even if the stated release is older.
 func (c *comparer) older(i int) bool {
 	if i < 0 || i < c.floor {
 		return false
@@ -150,7 +151,7 @@ func (c *comparer) added(item Item, key string) {
 	c.add(item, "declared", since, true, why)
 }
 
-// both compares a declaration of both sides.
+// both compares a declaration that exists on both sides.
 func (c *comparer) both(key string) {
 	if o, t := c.ours.records[key], c.theirs.records[key]; o != nil && t != nil {
 		c.record(key, o, t)

@@ -163,7 +163,7 @@ func TestCompareRecordedReleases(t *testing.T) {
 	}
 }
 
-// TestCompareFindsMutations: a change that makes a Go program access the wrong memory or use a wrong value is
+// TestCompareFindsMutations: a change after which a Go program would access wrong memory or use a wrong value is
 // incompatible.
 func TestCompareFindsMutations(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
@@ -271,8 +271,8 @@ func TestCompareFindsMutations(t *testing.T) {
 	}
 }
 
-// TestCompareNewerRelease: a newer release may add declarations, and enlarge records that have grown before or may
-// grow.
+// TestCompareNewerRelease: a newer release may add declarations, and may enlarge records that have grown before or that
+// have a comp_mask.
 func TestCompareNewerRelease(t *testing.T) {
 	theirs := recordedModel(t, "65.0")
 	theirs.Name = ""

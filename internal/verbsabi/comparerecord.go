@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// record compares the layouts of a record. A record of the library may grow at its end, or at its front if all offsets
-// are counted from its end. Recorded releases or a comp_mask must show that it may grow.
+// record compares the layouts of a record. A record may grow at its end, or at its front if all offsets are counted
+// from its end. Recorded releases or a comp_mask must show that it may grow.
 func (c *comparer) record(key string, o, t *layout) {
 	tag := o.rec.Tag
 	item := func(path, fact, ours string) Item {
@@ -69,8 +69,8 @@ func (c *comparer) record(key string, o, t *layout) {
 	}
 }
 
-// stride warns about arrays of a record that has grown. It does not affect the verdict, since few programs use such
-// arrays.
+// stride returns a warning about arrays of a record that has grown. It does not affect the verdict, because few
+// programs use such arrays.
 func (c *comparer) stride(name string) string {
 	var places []string
 	for _, of := range c.arrays {
@@ -88,7 +88,7 @@ func (c *comparer) stride(name string) string {
 		strings.Join(slices.Compact(places), ", "))
 }
 
-// member compares two versions of a member.
+// member compares a member that exists on both sides.
 func (c *comparer) member(key string, item func(path, fact, ours string) Item, o, t member, step layoutStep) {
 	ours, theirs, fact := spellMember(o.field), spellMember(t.field), "type"
 	unused := reserved(o.path) && step.growth != differently
@@ -147,8 +147,8 @@ const (
 // layoutStep is the difference between two layouts of a record.
 type layoutStep struct {
 	growth      growth
-	moved       []member // members of the first layout that both have
-	gone, added []member // the outermost ones only
+	moved       []member // common members that moved, in the first layout
+	gone, added []member // outermost members only
 }
 
 func compareLayouts(o, t *layout) layoutStep {
@@ -190,12 +190,12 @@ func compareLayouts(o, t *layout) layoutStep {
 	return s
 }
 
-// shared lists the members of a that b has too.
+// shared returns the members of a that b has, too.
 func shared(a, b *layout) []member {
 	return slices.DeleteFunc(slices.Clone(a.members), func(m member) bool { _, ok := b.byPath[m.path]; return !ok })
 }
 
-// without lists the outermost members of a that b lacks.
+// without returns the outermost members of a that b lacks.
 func without(a, b *layout) []member {
 	var all []member
 	for _, m := range a.members {
@@ -223,7 +223,7 @@ func end(l *layout) int64 {
 	return end
 }
 
-// hasGrown reports whether recorded releases show the record growing this way.
+// hasGrown reports whether the record grew this way between recorded releases.
 func (c *comparer) hasGrown(key string, how growth) bool {
 	for i := 1; i < len(c.past); i++ {
 		a, b := c.past[i-1].records[key], c.past[i].records[key]
@@ -244,7 +244,7 @@ func (c *comparer) grownSince(key string, o, t *layout) string {
 	return ""
 }
 
-// goneSince returns the first recorded release that lacks a member which an older release has.
+// goneSince returns the first recorded release without a member that an older release has.
 func (c *comparer) goneSince(key, path string) string {
 	had := false
 	for _, x := range c.past {
@@ -261,7 +261,7 @@ func (c *comparer) goneSince(key, path string) string {
 	return ""
 }
 
-// extensible reports whether a record has a comp_mask of valid members, and so may grow at its end.
+// extensible reports whether a record has a comp_mask for its valid members, so that it may grow at its end.
 func extensible(rec *model.Record) bool {
 	return slices.ContainsFunc(rec.Fields, func(f model.Field) bool { return f.Name == "comp_mask" })
 }

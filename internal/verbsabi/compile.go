@@ -111,7 +111,7 @@ func (w *Witness) reveal(ctx context.Context, cc Compiler, includeDir string, ch
 	}
 }
 
-// revealing returns one line of C whose errors name the type, or encode the value in array lengths.
+// revealing returns a line of C whose errors contain the type, or the value encoded in array lengths.
 func revealing(c check) string {
 	switch {
 	case c.value != "":

@@ -62,7 +62,8 @@ func FindCompiler(target string) (Compiler, error) {
 		ErrNoCompiler, target, strings.Join(names, ", "), strings.ReplaceAll(name, "_", "-"))
 }
 
-// run compiles C text without generating code and returns the compiler's output. A rejected text is not an error.
+// run compiles C text without generating code and returns the compiler's output. It returns no error if the compiler
+// rejects the text.
 func (c Compiler) run(ctx context.Context, includeDir, text string, more ...string) (string, error) {
 	if len(c) == 0 {
 		return "", fmt.Errorf("%w named", ErrNoCompiler)
@@ -88,29 +89,29 @@ func (c Compiler) run(ctx context.Context, includeDir, text string, more ...stri
 	return c.output(ctx, strings.NewReader(text), args...)
 }
 
-// Limits of a run, because the configured program may not be a compiler. A compiler needs seconds; its longest output
-// has a line for each of some ten thousand facts.
+// Limits of a run, because the configured program may not be a compiler. A compiler needs seconds, and its longest
+// output has a line for each of about ten thousand facts.
 var (
-	mostTime = 5 * time.Minute
-	mostText = 32 << 20
+	runTimeout = 5 * time.Minute
+	maxText    = 32 << 20
 )
 
-// output runs the compiler with more arguments in the C locale, and returns its output. Failure of the compiler is not
-// an error.
+// output runs the compiler with arguments in the C locale and returns its output. It returns no error if the compiler
+// fails.
 func (c Compiler) output(ctx context.Context, stdin io.Reader, args ...string) (string, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, mostTime, fmt.Errorf("timed out after %v", mostTime))
+	limited, cancel := context.WithTimeoutCause(ctx, runTimeout, fmt.Errorf("timed out after %v", runTimeout))
 	defer cancel()
-	out := &limitedBuffer{most: mostText, full: cancel}
+	out := &limitedBuffer{most: maxText, full: cancel}
 	cmd := exec.CommandContext(limited, c[0], append(slices.Clone(c[1:]), args...)...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, out, out
-	cmd.WaitDelay = time.Second // its children may hold the pipe open
+	cmd.WaitDelay = time.Second // child processes may keep the pipe open
 	err := cmd.Run()
 	switch exit := (*exec.ExitError)(nil); {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("%s: %w", c, ctx.Err())
 	case out.over:
-		return "", fmt.Errorf("%s: output exceeds %d bytes; use another C compiler", c, mostText)
+		return "", fmt.Errorf("%s: output exceeds %d bytes; use another C compiler", c, maxText)
 	case limited.Err() != nil:
 		return "", fmt.Errorf("%s: %w; use another C compiler", c, context.Cause(limited))
 	case err != nil && !errors.As(err, &exit):

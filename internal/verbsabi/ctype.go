@@ -11,21 +11,21 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// cType is a C type in the debug information of a library or a kernel. DWARF and BTF are read into it, and it is
-// converted into a model, which is compared like the model of headers.
+// cType is a C type in the debug information of a library or a kernel. It is read from DWARF or BTF and converted to a
+// model, which is compared like the model of headers.
 type cType struct {
 	kind    typeKind
 	name    string // tag, or name of a base type or a typedef; empty for an untagged record or enumeration
 	size    int64  // bytes
-	align   int64  // stated by an attribute; 0 if none is
-	elem    *cType // of a pointer, an array, a qualifier or a typedef; result of a function; nil for void
-	count   int64  // elements of an array, or model.Flexible
+	align   int64  // alignment from an attribute, or 0
+	elem    *cType // element of a pointer, array, qualifier or typedef; result of a function; nil for void
+	count   int64  // number of elements of an array, or model.Flexible
 	members []cMember
 	values  []model.Enumerator
 	params  []*cType
 	// variadic is set for a function with "...".
 	variadic bool
-	// load reads members, values and params. It is nil after that.
+	// load reads members, values and params. It is set to nil when it is called.
 	load func(t *cType) error
 }
 
@@ -48,24 +48,24 @@ const (
 type cMember struct {
 	name  string
 	typ   *cType
-	first int64 // bits from the start of the record
-	width int64 // bits of a bitfield; 0 for other members
-	align int64 // stated by an attribute; 0 if none is
+	first int64 // offset in the record, in bits
+	width int64 // width of a bitfield in bits; 0 for other members
+	align int64 // alignment from an attribute, or 0
 }
 
-// Limits of a type, so that corrupt debug information ends in an error.
+// Limits of a type. Corrupt debug information that exceeds them is an error.
 const (
-	deepestType = 64
-	mostMembers = 1 << 16
+	maxTypeDepth = 64
+	maxMembers   = 1 << 16
 )
 
-// walk limits the conversion of types, which may contain each other.
+// walk limits the conversion of types, which may contain one another.
 type walk struct{ depth, steps, total int }
 
 // Limits of the members of one type and of all types.
 const (
-	mostSteps = 1 << 16
-	mostTotal = 1 << 23
+	maxSteps = 1 << 16
+	maxTotal = 1 << 23
 )
 
 // start begins another type.
@@ -76,12 +76,12 @@ func (w *walk) down() error {
 	w.steps++
 	w.total++
 	switch {
-	case w.steps > mostSteps:
-		return fmt.Errorf("it has more than %d members", mostSteps)
-	case w.total > mostTotal:
-		return fmt.Errorf("all types have more than %d members", mostTotal)
+	case w.steps > maxSteps:
+		return fmt.Errorf("a type has more than %d members", maxSteps)
+	case w.total > maxTotal:
+		return fmt.Errorf("all types have more than %d members", maxTotal)
 	}
-	if w.depth > deepestType {
+	if w.depth > maxTypeDepth {
 		return errNested
 	}
 	return nil
@@ -89,9 +89,9 @@ func (w *walk) down() error {
 
 func (w *walk) up() { w.depth-- }
 
-var errNested = fmt.Errorf("types are nested more than %d deep", deepestType)
+var errNested = fmt.Errorf("types are nested more than %d deep", maxTypeDepth)
 
-// key returns the spelling under which a model has the type: "struct ibv_wc", "enum ibv_mtu", "pthread_mutex_t".
+// key returns the model's spelling of the type, such as "struct ibv_wc", "enum ibv_mtu" or "pthread_mutex_t".
 func (t *cType) key() string {
 	switch t.kind {
 	case structKind:
@@ -104,24 +104,24 @@ func (t *cType) key() string {
 	return t.name
 }
 
-// loaded returns the type after reading its members.
+// loaded reads the type's members if necessary and returns the type.
 func (t *cType) loaded() (*cType, error) {
 	if load := t.load; load != nil {
 		t.load = nil
 		if err := load(t); err != nil {
 			return nil, err
 		}
-		if len(t.members)+len(t.values)+len(t.params) > mostMembers {
-			return nil, fmt.Errorf("more than %d members", mostMembers)
+		if len(t.members)+len(t.values)+len(t.params) > maxMembers {
+			return nil, fmt.Errorf("more than %d members", maxMembers)
 		}
 	}
 	return t, nil
 }
 
-// unqualified removes qualifiers, and typedefs too if all is set. isConst reports whether one of the qualifiers was
-// const. The result is nil for void.
+// unqualified removes qualifiers, and if all is set typedefs, too. isConst reports whether a qualifier was const. u is
+// nil for void.
 func (t *cType) unqualified(all bool) (u *cType, isConst bool, err error) {
-	for range deepestType {
+	for range maxTypeDepth {
 		switch {
 		case t == nil:
 			return nil, isConst, nil
@@ -142,7 +142,7 @@ func (t *cType) is(kinds ...typeKind) bool { return t != nil && slices.Contains(
 // records are replaced by their types, and other typedefs keep their names.
 func (t *cType) spell() (model.Type, error) {
 	var m model.Type
-	for range deepestType {
+	for range maxTypeDepth {
 		plain, _, err := t.unqualified(true)
 		if err != nil {
 			return m, err
@@ -215,7 +215,7 @@ func baseName(name string) string {
 // bytes returns the size of a type.
 func (t *cType) bytes() (int64, error) {
 	count := int64(1)
-	for range deepestType {
+	for range maxTypeDepth {
 		u, _, err := t.unqualified(true)
 		switch {
 		case err != nil:
@@ -239,8 +239,8 @@ func (t *cType) bytes() (int64, error) {
 	return 0, errNested
 }
 
-// alignment returns the alignment of a type: the stated one, or that of its members. It is 0 if the type may be packed,
-// which debug information does not state.
+// alignment returns a type's alignment: from an attribute, or that of its members. It returns 0 if the type may be
+// packed, which debug information does not contain.
 func (t *cType) alignment(w *walk) (int64, error) {
 	if err := w.down(); err != nil {
 		return 0, err
@@ -312,7 +312,7 @@ func (t *cType) record(w *walk) (*model.Record, error) {
 	return rec, nil
 }
 
-// field returns the model of a member, or nil for one that a model omits.
+// field returns the model of a member, or nil for a member that models omit.
 func (m cMember) field(w *walk) (*model.Field, error) {
 	f := &model.Field{Name: m.name, Offset: model.Same(m.first / 8)}
 	size, err := m.typ.bytes()
@@ -329,7 +329,7 @@ func (m cMember) field(w *walk) (*model.Field, error) {
 	}
 	elem := m.typ
 	var lengths []int64
-	for range deepestType {
+	for range maxTypeDepth {
 		u, _, err := elem.unqualified(true)
 		if err != nil {
 			return nil, err

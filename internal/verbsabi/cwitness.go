@@ -8,9 +8,9 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// CWitness has a C compiler verify a model: it compiles the real headers in includeDir (or in the compiler's own
+// CWitness makes a C compiler verify a model: it compiles the real headers in includeDir (or in the compiler's own
 // directories if it is empty) with an assertion for each fact of the model about the target. The report lists the
-// failed assertions. An error means that nothing was verified.
+// assertions that failed. An error means that nothing was verified.
 func CWitness(ctx context.Context, cc Compiler, includeDir string, r *model.Release, target string) (*Report, error) {
 	w, err := NewWitness(r, target)
 	if err != nil {

@@ -152,7 +152,7 @@ func TestCWitnessFindsMutations(t *testing.T) {
 	}
 }
 
-// TestEveryAssertionCanFail: with every expected value wrong, every assertion fails, so none is trivially true.
+// TestEveryAssertionCanFail: with wrong expected values, every assertion fails, so none is trivially true.
 func TestEveryAssertionCanFail(t *testing.T) {
 	w, err := NewWitness(probe(), runtime.GOARCH)
 	require.NoError(t, err)
@@ -193,7 +193,8 @@ func TestEveryAssertionCanFail(t *testing.T) {
 	}
 }
 
-// TestCWitnessNeedsCompiler: a compiler that does not really compile the witness is an error, never "0 mismatches".
+// TestCWitnessNeedsCompiler: if the compiler does not really compile the witness, the result is an error, never "0
+// mismatches".
 func TestCWitnessNeedsCompiler(t *testing.T) {
 	cc := hostCompiler(t)
 	check := func(cc Compiler, include string, r *model.Release, target string) error {
@@ -212,16 +213,16 @@ func TestCWitnessNeedsCompiler(t *testing.T) {
 		assert.ErrorIs(t, check(nil, probeInclude, probe(), runtime.GOARCH), ErrNoCompiler)
 	})
 	t.Run("a program that does not end", func(t *testing.T) {
-		defer func(d time.Duration) { mostTime = d }(mostTime)
-		mostTime = 50 * time.Millisecond
+		defer func(d time.Duration) { runTimeout = d }(runTimeout)
+		runTimeout = 50 * time.Millisecond
 		start := time.Now()
 		err := check(Compiler{"sh", "-c", "exec sleep 60"}, probeInclude, probe(), runtime.GOARCH)
 		assert.EqualError(t, err, "sh -c exec sleep 60: timed out after 50ms; use another C compiler")
 		assert.Less(t, time.Since(start), 30*time.Second)
 	})
 	t.Run("a program with too much output", func(t *testing.T) {
-		defer func(n int) { mostText = n }(mostText)
-		mostText = 1 << 20
+		defer func(n int) { maxText = n }(maxText)
+		maxText = 1 << 20
 		noisy := Compiler{"sh", "-c", "while :; do echo no compiler; done"}
 		assert.EqualError(t, check(noisy, probeInclude, probe(), runtime.GOARCH),
 			"sh -c while :; do echo no compiler; done: output exceeds 1048576 bytes; use another C compiler")

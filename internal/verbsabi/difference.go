@@ -13,7 +13,7 @@ import (
 type Difference struct {
 	Item
 	Headers string `json:"headers"` // value of the installed headers; empty if missing
-	// rdma-core release that introduced the newer of the two values; empty if no recorded release shows it
+	// release that introduced the newer of the two values, or "" if no recorded release shows it
 	Since      string `json:"since,omitempty"`
 	Compatible bool   `json:"compatible"`
 	Why        string `json:"why"`

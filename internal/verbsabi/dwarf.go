@@ -20,32 +20,32 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Limits of the debug information of one file. That of libmlx5, the largest library, has a twentieth of these sizes.
+// Limits of the debug information of one file. Those of libmlx5, the largest library, are a twentieth of these.
 const (
-	mostDebug  = 256 << 20 // bytes of all sections, decompressed
-	mostAbbrev = 1 << 20   // attributes of all abbreviations
-	mostReads  = 1 << 24   // entries
-	longestStr = 16 << 10  // bytes of a string
+	maxDebug  = 256 << 20 // bytes of all sections, decompressed
+	maxAbbrev = 1 << 20   // attributes in all abbreviations
+	maxReads  = 1 << 24   // entries that are read
+	maxStr    = 16 << 10  // bytes of a string
 )
 
-// mostDebugTime limits the time for all files.
-const mostDebugTime = 2 * time.Minute
+// debugTimeout limits the time for all files.
+const debugTimeout = 2 * time.Minute
 
-// definitions holds the types of debug information that a model has, by cType.key. A type can have several
-// definitions: one for each source file that uses it.
+// definitions contains the types in debug information that a model has, too, by cType.key. A type can have several
+// definitions, one for each source file that uses it.
 type definitions struct {
 	named    map[string][]*cType
 	untagged []*cType // enumerations without a tag
 	count    int
 }
 
-// mostDefinitions limits the definitions of all types: each source file of a library has some hundred.
-const mostDefinitions = 1 << 18
+// maxDefinitions limits the definitions of all types. Each source file of a library has some hundreds.
+const maxDefinitions = 1 << 18
 
 // add adds a type if it is wanted.
 func (d *definitions) add(t *cType, want map[string]bool) error {
-	if d.count++; d.count > mostDefinitions {
-		return fmt.Errorf("more than %d definitions", mostDefinitions)
+	if d.count++; d.count > maxDefinitions {
+		return fmt.Errorf("more than %d definitions", maxDefinitions)
 	}
 	switch key := t.key(); {
 	case t.kind == enumKind && t.name == "":
@@ -56,7 +56,7 @@ func (d *definitions) add(t *cType, want map[string]bool) error {
 	return nil
 }
 
-// errNoDebug is the error for a file without debug information.
+// errNoDebug is the error for a file that has no debug information.
 var errNoDebug = errors.New("no debug information")
 
 // dwarfFile is a file with DWARF.
@@ -64,14 +64,14 @@ type dwarfFile struct {
 	path  string
 	data  *dwarf.Data
 	str   []byte     // .debug_str, for references from another file
-	alt   *dwarfFile // file that dwz moved common entries to, or nil
+	alt   *dwarfFile // file to which dwz moved common entries, or nil
 	types map[dwarf.Offset]*cType
 	big   bool
 	ctx   context.Context
 	reads int
 }
 
-// readDWARF adds the wanted types of a file to found. They read their members from the file later.
+// readDWARF adds the wanted types of a file to found. Their members are read from the file later.
 func readDWARF(ctx context.Context, path, target, debugDir string, want map[string]bool, found *definitions) error {
 	d, err := openDWARF(ctx, path, target, debugDir, true)
 	if err != nil {
@@ -85,7 +85,7 @@ func readDWARF(ctx context.Context, path, target, debugDir string, want map[stri
 	return nil
 }
 
-// openDWARF opens a file with debug information. If it has none, its build ID names the file that has.
+// openDWARF opens a file with debug information. If path has none, its build ID identifies the file that has it.
 func openDWARF(ctx context.Context, path, target, debugDir string, follow bool) (*dwarfFile, error) {
 	f, closeFile, err := openLibrary(path)
 	if err != nil {
@@ -97,11 +97,11 @@ func openDWARF(ctx context.Context, path, target, debugDir string, follow bool) 
 	}
 	if f.Section(".debug_info") == nil {
 		if f.Section(".zdebug_info") != nil {
-			return nil, errors.New("its sections are compressed in the old GNU format; decompress them with objcopy " +
+			return nil, errors.New("sections are compressed in the old GNU format; decompress them with objcopy " +
 				"--decompress-debug-sections")
 		}
 		if f.Section(".debug_info.dwo") != nil {
-			return nil, errors.New("it is one half of split debug information, which is not supported; compile without " +
+			return nil, errors.New("split debug information is not supported; compile without " +
 				"-gsplit-dwarf")
 		}
 		id := buildID(f)
@@ -136,7 +136,7 @@ func (d *dwarfFile) read(f *elf.File) error {
 		if s == nil || s.Type == elf.SHT_NOBITS {
 			return nil
 		}
-		if total += s.Size; s.Size > mostDebug || total > mostDebug {
+		if total += s.Size; s.Size > maxDebug || total > maxDebug {
 			return nil
 		}
 		data, err := s.Data()
@@ -153,16 +153,16 @@ func (d *dwarfFile) read(f *elf.File) error {
 		more[name] = section(name)
 	}
 	switch {
-	case total > mostDebug:
-		return fmt.Errorf("the debug information exceeds %d MiB", mostDebug>>20)
+	case total > maxDebug:
+		return fmt.Errorf("the debug information exceeds %d MiB", maxDebug>>20)
 	case len(info) == 0 || len(abbrev) == 0:
 		return errors.New("the sections .debug_info and .debug_abbrev cannot be read")
 	case f.Section(".debug_sup") != nil:
 		return errors.New("a DWARF 5 supplementary file is not supported; run dwz without --dwarf-5")
 	}
 	for _, text := range [][]byte{info, d.str, lineStr} {
-		if len(text) > 0 && longestRun(text) > longestStr && &text[0] != &info[0] {
-			return fmt.Errorf("a string exceeds %d bytes", longestStr)
+		if len(text) > 0 && longestRun(text) > maxStr && &text[0] != &info[0] {
+			return fmt.Errorf("a string exceeds %d bytes", maxStr)
 		}
 	}
 	if err := checkUnits(f.ByteOrder, info, abbrev); err != nil {
@@ -194,7 +194,7 @@ func longestRun(text []byte) int {
 	return longest
 }
 
-// checkUnits limits the abbreviations of all units, which dwarf.New stores for each unit.
+// checkUnits limits the number of abbreviations in all units, because dwarf.New stores them for each unit.
 func checkUnits(order binary.ByteOrder, info, abbrev []byte) error {
 	corrupt := errors.New("corrupt unit header")
 	seen := map[uint64]bool{}
@@ -241,8 +241,8 @@ func checkUnits(order binary.ByteOrder, info, abbrev []byte) error {
 		if err != nil {
 			return err
 		}
-		if attributes += n; attributes > mostAbbrev {
-			return fmt.Errorf("more than %d attributes in abbreviations", mostAbbrev)
+		if attributes += n; attributes > maxAbbrev {
+			return fmt.Errorf("more than %d attributes in abbreviations", maxAbbrev)
 		}
 	}
 	return nil
@@ -310,7 +310,7 @@ func debugFile(debugDir, id string) string {
 	return filepath.Join(debugDir, ".build-id", id[:2], id[2:]+".debug")
 }
 
-// openAlt opens the file that dwz moved common entries to, or returns nil.
+// openAlt opens the file to which dwz moved common entries, or returns nil.
 func openAlt(ctx context.Context, f *elf.File, path, target, debugDir string) (*dwarfFile, error) {
 	s := f.Section(".gnu_debugaltlink")
 	if s == nil {
@@ -366,8 +366,8 @@ const attrGNUDwoName dwarf.Attr = 0x2130
 
 // next reads an entry. It returns nil at the end.
 func (d *dwarfFile) next(r *dwarf.Reader) (*dwarf.Entry, error) {
-	if d.reads++; d.reads > mostReads {
-		return nil, fmt.Errorf("more than %d entries are needed", mostReads)
+	if d.reads++; d.reads > maxReads {
+		return nil, fmt.Errorf("more than %d entries are needed", maxReads)
 	}
 	if d.reads%1024 == 0 && d.ctx.Err() != nil {
 		return nil, context.Cause(d.ctx)
@@ -375,7 +375,7 @@ func (d *dwarfFile) next(r *dwarf.Reader) (*dwarf.Entry, error) {
 	return r.Next()
 }
 
-// scan finds the wanted types. Those within functions are not types of headers.
+// scan adds the wanted types to found. It skips types within functions, which are not in headers.
 func (d *dwarfFile) scan(want map[string]bool, found *definitions) error {
 	r := d.data.Reader()
 	for {
@@ -392,7 +392,7 @@ func (d *dwarfFile) scan(want map[string]bool, found *definitions) error {
 				name = old
 			}
 			if name != "" || e.Tag == dwarf.TagSkeletonUnit {
-				return fmt.Errorf("its debug information is split and in %q, which is not supported; compile without "+
+				return fmt.Errorf("split debug information (in %q) is not supported; compile without "+
 					"-gsplit-dwarf", name)
 			}
 			continue
@@ -404,7 +404,7 @@ func (d *dwarfFile) scan(want map[string]bool, found *definitions) error {
 			if declared, _ := e.Val(dwarf.AttrDeclaration).(bool); declared {
 				break
 			}
-			// cheaper than creating each type
+			// skip unwanted types before creating them, which takes longer
 			if name == "" && e.Tag != dwarf.TagEnumerationType ||
 				name != "" && !want[name] && !want["struct "+name] && !want["union "+name] && !want["enum "+name] {
 				break
@@ -421,7 +421,7 @@ func (d *dwarfFile) scan(want map[string]bool, found *definitions) error {
 	}
 }
 
-// name returns the name of an entry, which may be in the file of dwz.
+// name returns the name of an entry, which may be in dwz's file.
 func (d *dwarfFile) name(e *dwarf.Entry) (string, error) {
 	f := e.AttrField(dwarf.AttrName)
 	if f == nil {
@@ -447,7 +447,7 @@ func number(e *dwarf.Entry, attr dwarf.Attr, missing int64) int64 {
 	return missing
 }
 
-// typeOf returns the type that an entry refers to, nil for void.
+// typeOf returns the type that an entry refers to, or nil for void.
 func (d *dwarfFile) typeOf(e *dwarf.Entry, depth int) (*cType, error) {
 	f := e.AttrField(dwarf.AttrType)
 	if f == nil {
@@ -486,12 +486,12 @@ func (d *dwarfFile) at(offset dwarf.Offset, depth int) (*cType, error) {
 	return d.entry(e, depth)
 }
 
-// entry returns the type that an entry describes. Members are read when they are needed.
+// entry returns the type that an entry describes. Its members are read when they are needed.
 func (d *dwarfFile) entry(e *dwarf.Entry, depth int) (*cType, error) {
 	if t := d.types[e.Offset]; t != nil {
 		return t, nil
 	}
-	if depth > deepestType {
+	if depth > maxTypeDepth {
 		return nil, errNested
 	}
 	name, err := d.name(e)
@@ -552,7 +552,7 @@ func (d *dwarfFile) entry(e *dwarf.Entry, depth int) (*cType, error) {
 	return t, nil
 }
 
-// alignmentOf returns the alignment that an attribute states, or 0.
+// alignmentOf returns the alignment in an entry's attribute, or 0.
 func alignmentOf(e *dwarf.Entry) int64 {
 	if n := number(e, dwarf.AttrAlignment, 0); n > 0 && n <= 1<<20 {
 		return n
@@ -574,8 +574,8 @@ func (d *dwarfFile) children(offset dwarf.Offset, f func(child *dwarf.Entry) err
 			return err
 		case e == nil || e.Tag == 0:
 			return nil
-		case n > mostMembers:
-			return fmt.Errorf("more than %d members", mostMembers)
+		case n > maxMembers:
+			return fmt.Errorf("more than %d members", maxMembers)
 		}
 		if err := f(e); err != nil {
 			return err
@@ -603,7 +603,7 @@ func (d *dwarfFile) addMember(t *cType, e *dwarf.Entry) error {
 	case []byte: // DWARF 2: DW_OP_plus_uconst
 		n, size := binary.Uvarint(at[min(1, len(at)):])
 		if len(at) == 0 || at[0] != 0x23 || size != len(at)-1 {
-			return fmt.Errorf("%s: its offset is an expression that is not supported", m.name)
+			return fmt.Errorf("%s: the offset is an unsupported expression", m.name)
 		}
 		location = int64(n)
 	}
@@ -621,7 +621,7 @@ func (d *dwarfFile) addMember(t *cType, e *dwarf.Entry) error {
 		}
 	}
 	if location < 0 || location > model.MaxSize || first < 0 || first > 8*model.MaxSize || m.width < 0 || m.width > 128 {
-		return fmt.Errorf("%s: it is not within a record", m.name)
+		return fmt.Errorf("%s: outside of its record", m.name)
 	}
 	m.first = 8*location + first
 	t.members = append(t.members, m)
@@ -638,7 +638,7 @@ func (d *dwarfFile) addEnumerator(t *cType, e *dwarf.Entry) error {
 	}
 	value, ok := e.Val(dwarf.AttrConstValue).(int64)
 	if !ok {
-		return fmt.Errorf("%s: its value is not a number", name)
+		return fmt.Errorf("%s: the value is not a number", name)
 	}
 	t.values = append(t.values, model.Enumerator{Name: name, Value: model.Int(strconv.FormatInt(value, 10))})
 	return nil
@@ -658,7 +658,7 @@ func (d *dwarfFile) addParameter(t *cType, e *dwarf.Entry) error {
 	return nil
 }
 
-// dimensions adds the lengths of an array: one array type for each.
+// dimensions adds the lengths of an array, each as an array type.
 func (d *dwarfFile) dimensions(e *dwarf.Entry, t *cType) error {
 	var lengths []int64
 	if e.Children {
@@ -670,7 +670,7 @@ func (d *dwarfFile) dimensions(e *dwarf.Entry, t *cType) error {
 				}
 				lengths = append(lengths, n)
 			}
-			if len(lengths) > deepestType {
+			if len(lengths) > maxTypeDepth {
 				return errNested
 			}
 			return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// compileDebug compiles the headers of the packages into a shared library with debug information of all types.
+// compileDebug compiles the packages' headers to a shared library with debug information about all types.
 func compileDebug(t *testing.T, cc, include string, headers []string, flags ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath(cc); err != nil {
@@ -81,7 +81,7 @@ func askDebugOf(t *testing.T, files []string, names ...string) *Include {
 	return a.Headers[0]
 }
 
-// layoutDifferences lists the differences of types, without those of types that debug lacks.
+// layoutDifferences lists the differences of types, except for types that debug lacks.
 func layoutDifferences(t *testing.T, h, debug *Include) []string {
 	absent := map[string]bool{} // enumerators without their enumeration, and incomplete records
 	for _, r := range question(t).Primary.Of(h.Project)[0].Headers {
@@ -119,7 +119,7 @@ func layoutDifferences(t *testing.T, h, debug *Include) []string {
 	return all
 }
 
-// equalLines compares two lists and prints only what differs.
+// equalLines compares two lists and prints only the differences.
 func equalLines(t *testing.T, want, have []string) {
 	t.Helper()
 	for _, line := range want {
@@ -130,7 +130,7 @@ func equalLines(t *testing.T, want, have []string) {
 	}
 }
 
-// TestDWARFAgreesWithCompiler: the debug information of the headers of every release gives the same differences as the
+// TestDWARFAgreesWithCompiler: for the headers of every release, debug information gives the same differences as the
 // headers and the C compiler.
 func TestDWARFAgreesWithCompiler(t *testing.T) {
 	for _, r := range question(t).Recorded.Of("rdma-core") {
@@ -159,7 +159,7 @@ func TestDWARFAgreesWithCompiler(t *testing.T) {
 	}
 }
 
-// TestDWARFFindsDrift: each change of a header is found in debug information, as by the C compiler.
+// TestDWARFFindsDrift: each change of a header is detected in debug information, as it is by the C compiler.
 func TestDWARFFindsDrift(t *testing.T) {
 	include := realHeaders(t, "65.0")
 	for _, test := range []struct{ name, old, new, want string }{
@@ -215,8 +215,8 @@ func TestDWARFFindsDrift(t *testing.T) {
 	}
 }
 
-// TestDWARFOfTargets: a cross compiler's debug information gives the same differences as the headers, also for bitfields
-// of big-endian machines.
+// TestDWARFOfTargets: a cross compiler's debug information gives the same differences as the headers, including
+// bitfields of big-endian machines.
 func TestDWARFOfTargets(t *testing.T) {
 	include := filepath.Join(t.TempDir(), "include")
 	require.NoError(t, os.CopyFS(include, os.DirFS(realHeaders(t, "65.0"))))
@@ -316,7 +316,7 @@ func TestDWARFBuildID(t *testing.T) {
 	}
 }
 
-// TestDWARFOfInstalled: libraries without debug information are listed, and missing only if they are required.
+// TestDWARFOfInstalled: libraries without debug information are listed, but are an error only if they are required.
 func TestDWARFOfInstalled(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Rename(smallDebug(t), filepath.Join(dir, "libibverbs.so.1")))
@@ -339,7 +339,7 @@ func TestDWARFOfInstalled(t *testing.T) {
 	assert.ErrorContains(t, err, "no such library")
 }
 
-// TestDWARFRefuses: debug information that cannot be read is an error that names the reason.
+// TestDWARFRefuses: an error about unreadable debug information contains the reason.
 func TestDWARFRefuses(t *testing.T) {
 	split := smallDebug(t, "-gsplit-dwarf")
 	dwo, _ := filepath.Glob(filepath.Join(filepath.Dir(split), "*.dwo"))
@@ -367,7 +367,7 @@ func TestDWARFRefuses(t *testing.T) {
 	}
 }
 
-// TestDWARFOfDwz: types that dwz moved to a shared file are read from there.
+// TestDWARFOfDwz: types that dwz moved to a shared file are read from that file.
 func TestDWARFOfDwz(t *testing.T) {
 	if _, err := exec.LookPath("dwz"); err != nil {
 		t.Skip(err)
@@ -398,7 +398,7 @@ func TestDWARFAgreesWithPahole(t *testing.T) {
 	assert.Greater(t, fields, 1000)
 }
 
-// agreesWithPahole runs pahole, and counts what it reads in the same way.
+// agreesWithPahole compares pahole's output with the types, and counts the compared records and fields.
 func agreesWithPahole(t *testing.T, h *Include, args ...string) (records, fields int) {
 	t.Helper()
 	if _, err := exec.LookPath("pahole"); err != nil {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Finding is one difference between the installation and the Go packages, in a form that all output formats share.
+// Finding is a difference between the installation and the Go packages, in a form for all output formats.
 type Finding struct {
-	// ID identifies the difference across runs and releases: "field ibv_sge.addr offset" or "symbol libibverbs.so.1
-	// ibv_close_device". Policies and baselines name differences by it.
+	// ID identifies the difference across runs and releases, such as "field ibv_sge.addr offset" or "symbol
+	// libibverbs.so.1 ibv_close_device". Policies and baselines contain these IDs.
 	ID         string `json:"id"`
 	Rule       string `json:"rule"` // kind of difference: a [Kind], "symbol" or "compiler"
 	Path       string `json:"path"` // include directory or library
@@ -95,7 +95,7 @@ func (i Item) label() string {
 	return name + " " + i.Fact
 }
 
-// judge sets the verdict of the answer: the worst one of its parts, unless all incompatible differences are accepted.
+// judge sets the answer's verdict: the worst of its parts, unless all incompatible differences are accepted.
 func (a *Answer) judge() {
 	a.Verdict = a.measured()
 	if a.Verdict == Incompatible && !slices.ContainsFunc(a.Findings, func(f Finding) bool { return f.Fails() }) {

@@ -78,7 +78,7 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// Types of SARIF 2.1.0, as far as they are used.
+// Types of SARIF 2.1.0. Unused fields are omitted.
 type (
 	sarifLog struct {
 		Schema  string     `json:"$schema"`
@@ -211,8 +211,8 @@ type (
 	}
 )
 
-// writeJUnit writes a test suite for the headers of each project and for each library: a test for each incompatible
-// difference, or one that passes. Accepted differences and missing parts are skipped tests.
+// writeJUnit writes a test suite for each project's headers and for each library, with a test for each incompatible
+// difference, or one passing test. Accepted differences and missing parts are skipped tests.
 func (a *Answer) writeJUnit(w io.Writer) error {
 	all := junitSuites{Suites: []junitSuite{}}
 	suite := func(name, path string) {

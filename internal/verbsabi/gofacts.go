@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// compareModel lists the differences between a Go package and the model that it was generated from. There are none
-// unless the generated files were edited or the generator is wrong.
+// compareModel lists the differences between a Go package and its model. There are none unless generated files were
+// edited or the generator is wrong.
 func compareModel(g *GoFacts, r *model.Release, target string) []Difference {
 	x := newIndex(r, target)
 	var all []Difference

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// GoWitness has the Go compiler verify generated packages: it compiles packages of the module in moduleDir for Linux on
-// goarch, without cgo. Their assertions fail to compile if a size, an alignment or an offset is wrong.
+// GoWitness makes the Go compiler verify generated packages: it compiles packages of the module in moduleDir for Linux
+// on goarch, without cgo. Their assertions fail to compile if a size, alignment or offset is wrong.
 func GoWitness(ctx context.Context, moduleDir, goarch string, packages ...string) error {
 	pkg := strings.Join(packages, " ")
 	// -e: every error, not the first ten

@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/gen/bounded"
 )
 
-// Limits of images, which come from others.
+// Limits of images, which are untrusted.
 const (
 	maxImageFiles = 4 << 20
 	maxLayers     = 1000
@@ -29,8 +29,8 @@ const (
 	maxDepth      = 200      // directories in a path
 )
 
-// hostImage is the root file system in a tar archive: that of docker export, or the layers of docker save, one on top
-// of the other. Contents are read when they are needed.
+// hostImage is a root file system in a tar archive from docker export, or in the layers of an archive from docker save.
+// File contents are read when they are needed.
 type hostImage struct {
 	file   *os.File
 	layers []imageLayer
@@ -44,9 +44,9 @@ type imageLayer struct{ offset, size int64 }
 // imageFile is a file of the image.
 type imageFile struct {
 	kind     fs.FileMode
-	target   string                // of a symbolic link
-	children map[string]*imageFile // of a directory
-	layer    int                   // of its contents: layer, and place of the entry in it
+	target   string                // target of a symbolic link
+	children map[string]*imageFile // files in a directory
+	layer    int                   // location of the contents: layer, and index of the entry in it
 	entry    int
 }
 
@@ -70,7 +70,7 @@ func openHostImage(name string) (*hostImage, error) {
 
 func (m *hostImage) Close() error { return m.file.Close() }
 
-// readLayers finds the layers of the archive, and reads them in order.
+// readLayers finds the archive's layers and reads them in order.
 func (m *hostImage) readLayers() error {
 	info, err := m.file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -182,7 +182,7 @@ const (
 	opaque   = ".wh..wh..opq"
 )
 
-// addLayer puts a layer on top of the others. Its whiteouts remove files of the layers below, wherever they are in it.
+// addLayer adds a layer on top of the others. Its whiteouts remove files of lower layers, regardless of their order.
 func (m *hostImage) addLayer(layer int) error {
 	for _, removing := range []bool{true, false} {
 		t, err := m.open(layer)
@@ -217,7 +217,7 @@ func (m *hostImage) addLayer(layer int) error {
 	return nil
 }
 
-// splitEntry splits the name of an entry into a directory and the last part, which is "" for the root.
+// splitEntry splits an entry's name into a directory and the last element, which is "" for the root.
 func splitEntry(name string) (dir, base string, err error) {
 	switch parts := strings.Split(name, "/"); {
 	case slices.Contains(parts, ".."):
@@ -244,8 +244,7 @@ func (m *hostImage) remove(dir, base string) {
 	}
 }
 
-// add puts an entry into the tree. Missing directories are created. A directory keeps the files that it has in lower
-// layers.
+// add adds an entry to the tree, and creates missing directories. A directory keeps its files from lower layers.
 func (m *hostImage) add(h *tar.Header, dir, base string, layer, entry int) error {
 	if base == "" || base == "." {
 		return nil
@@ -281,7 +280,7 @@ func (m *hostImage) add(h *tar.Header, dir, base string, layer, entry int) error
 	return nil
 }
 
-// directory returns a directory, following links of the layers below, and creates missing ones.
+// directory returns a directory, following links of lower layers, and creates missing ones.
 func (m *hostImage) directory(name string) (*imageFile, error) {
 	at := "."
 	for _, part := range strings.Split(strings.Trim(path.Clean("/"+name), "/"), "/") {

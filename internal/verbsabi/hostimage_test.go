@@ -132,7 +132,7 @@ func TestImageAsTar(t *testing.T) {
 	}
 }
 
-// TestImageErrors checks archives that are damaged, hostile, or of another kind.
+// TestImageErrors checks archives that are damaged, hostile, or in another format.
 func TestImageErrors(t *testing.T) {
 	plain := layerOf(t, "a=1")
 	for name, c := range map[string]struct {

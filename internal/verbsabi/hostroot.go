@@ -15,14 +15,14 @@ import (
 	"github.com/goverbs/goverbs/gen/bounded"
 )
 
-// hostRoot is the root file system of a host: a directory or an image. It is read as a process in it would see it:
-// absolute links and ".." stay inside.
+// hostRoot is a host's root file system: a directory or an image. Paths are resolved as for a process in it: absolute
+// links and ".." stay inside.
 type hostRoot struct {
 	name  string // as the user named it
 	files hostFiles
 }
 
-// hostFiles reads files by paths without links, without a leading slash; "." is the root.
+// hostFiles reads files. Paths have no symbolic links and no leading slash; "." is the root.
 type hostFiles interface {
 	// look returns the kind of a file, and the target if it is a symbolic link.
 	look(path string) (kind fs.FileMode, target string, err error)
@@ -53,10 +53,10 @@ func openHost(name string) (*hostRoot, error) {
 
 func (h *hostRoot) close() error { return h.files.Close() }
 
-// maxLinks is the number of symbolic links that Linux follows in one path.
+// maxLinks is the maximum number of symbolic links that Linux follows in a path.
 const maxLinks = 40
 
-// resolve follows symbolic links. The result has none, begins with a slash, and exists.
+// resolve follows symbolic links. The result contains none, begins with a slash, and exists.
 func (h *hostRoot) resolve(name string) (string, fs.FileMode, error) {
 	return resolveIn(name, h.files.look)
 }
@@ -111,7 +111,7 @@ func (h *hostRoot) read(name string) ([]byte, string, error) {
 	return data, real, err
 }
 
-// glob returns the paths in a directory that match a pattern, whose last part alone may have wildcards.
+// glob returns the paths that match a pattern. Only the last element may have wildcards.
 func (h *hostRoot) glob(pattern string) ([]string, error) {
 	dir, last := path.Split(pattern)
 	real, kind, err := h.resolve(dir)
@@ -136,8 +136,9 @@ func (h *hostRoot) glob(pattern string) ([]string, error) {
 	return all, nil
 }
 
-// loaderDirs returns the directories in which the dynamic loader of the host searches: those of its configuration, then
-// its own. The loader of the GNU C library reads ld.so.cache instead; ldconfig writes it from the same configuration.
+// loaderDirs returns the directories that the host's dynamic loader searches: those in its configuration, followed by
+// its defaults. The GNU C library's loader reads ld.so.cache instead, which ldconfig generates from the same
+// configuration.
 func (h *hostRoot) loaderDirs(loader, target string) ([]string, error) {
 	if base := path.Base(loader); strings.HasPrefix(base, "ld-musl-") {
 		arch := strings.TrimSuffix(strings.TrimPrefix(base, "ld-musl-"), ".so.1")
@@ -154,7 +155,7 @@ func (h *hostRoot) loaderDirs(loader, target string) ([]string, error) {
 	return append(dirs, "/lib64", "/usr/lib64", "/lib", "/usr/lib"), err
 }
 
-// configuredDirs parses a loader configuration as the function of the same name does for this machine.
+// configuredDirs parses a loader configuration, like the function of the same name for this machine.
 func (h *hostRoot) configuredDirs(name string, seen map[string]bool) ([]string, error) {
 	if seen[name] || len(seen) > maxConfigs {
 		return nil, nil

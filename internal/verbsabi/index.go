@@ -14,7 +14,7 @@ type index struct {
 	order   []string // every key below, each once, in the order of the headers
 	records map[string]*layout
 	enums   map[string]*model.Enum
-	values  map[string]value // enumerators, and macros that have a value or are aliases of an enumerator
+	values  map[string]value // enumerators, and macros that have a value or are aliases of enumerators
 	macros  map[string]*model.Macro
 	funcs   map[string]*model.Func
 	known   map[string]bool // all keys, and "ibv_wc.status" for members
@@ -103,8 +103,8 @@ func newIndex(r *model.Release, target string) *index {
 // history holds the recorded releases, oldest first.
 type history []*index
 
-// since returns the first recorded release that has a key, or -1 if none has. The name of the oldest release is "… or
-// earlier".
+// since returns the first recorded release that has a key, and its index, or -1 if none has it. For the oldest release,
+// the name is followed by "or earlier".
 func (h history) since(key string) (name string, i int) {
 	for i, x := range h {
 		if x.known[key] {

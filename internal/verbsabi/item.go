@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package verbsabi compares the generated Go packages with installed headers and libraries, for the commands verbsabi
-// and goverbs abi. CWitness compiles assertions generated from a model against the real headers; GoWitness compiles the
-// assertions in a generated package; Measure returns sizes and offsets of the Go types. Compare lists the differences
-// between installed headers and those that the Go packages were generated from. The types in DWARF of libraries and in
-// BTF of kernels become a model, too, which is compared in the same way. Run combines all of these.
+// and goverbs abi. CWitness compiles assertions generated from a model against the real headers, GoWitness compiles the
+// assertions in a generated package, and Measure returns sizes and offsets of the Go types. Compare lists the
+// differences between installed headers and those that the Go packages were generated from. Types in the DWARF of
+// libraries and the BTF of kernels are converted to a model and compared in the same way. Run combines all of these.
 package verbsabi
 
 import (

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Source names what the layouts of an installation were read from.
+// Source is the source of an installation's layouts.
 type Source string
 
 const (
@@ -26,7 +26,7 @@ const (
 	FromBTF     Source = "btf"   // type information of a kernel
 )
 
-// noun returns the noun of an answer.
+// noun returns the word for the source in an answer.
 func (s Source) noun() string {
 	if s == FromDWARF || s == FromBTF {
 		return "types"
@@ -42,8 +42,8 @@ const DebugDir = "/usr/lib/debug"
 
 // askDWARF compares the types in the debug information of libraries with the Go packages.
 func (a *Answer) askDWARF(ctx context.Context, q Question) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, mostDebugTime,
-		fmt.Errorf("reading debug information timed out after %v", mostDebugTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, debugTimeout,
+		fmt.Errorf("reading debug information timed out after %v", debugTimeout))
 	defer cancel()
 	want := wanted(q.Primary, q.Recorded)
 	found := &definitions{named: map[string][]*cType{}}
@@ -81,10 +81,10 @@ func noPanic(f func() error) (err error) {
 	return f()
 }
 
-// debugSource is a file with debug information. library is the name of an installed library, which may have none.
+// debugSource is a file with debug information. If library is set, it is an installed library, which may have none.
 type debugSource struct{ path, library string }
 
-// debugOf returns the name under which an answer lists missing debug information.
+// debugOf returns the name for missing debug information in an answer.
 func debugOf(library string) string { return "debug information of " + library }
 
 // debugFiles lists the files that the question names.
@@ -130,7 +130,7 @@ func wanted(all ...rules.Recorded) map[string]bool {
 	return want
 }
 
-// askTypes compares types with the Go packages, and adds an answer for each project that has some of them.
+// askTypes compares types with the Go packages, and adds an answer for each project of which some types were found.
 func (a *Answer) askTypes(q Question, source Source, files []string, found *definitions, release map[string]string,
 	packages []rules.Package) error {
 	projects, of := projectsOf(packages)
@@ -186,7 +186,7 @@ func (a *Answer) askTypes(q Question, source Source, files []string, found *defi
 	return nil
 }
 
-// model returns the types that one of the releases has too. conflicts lists those with several definitions.
+// model returns the types that one of the releases has, too. conflicts lists types with several definitions.
 func (d *definitions) model(ours *model.Release, recorded []*model.Release, target string, source Source) (
 	theirs *model.Release, conflicts []Difference, err error) {
 	mine := newIndex(ours, target)
@@ -270,8 +270,8 @@ func (d *definitions) model(ours *model.Release, recorded []*model.Release, targ
 	return &model.Release{Project: ours.Project, Targets: []string{target}, Headers: []model.Header{h}}, conflicts, nil
 }
 
-// recordLike returns the model of a record. Facts that debug information does not state are those of known. A foreign
-// record may name its integer types differently.
+// recordLike returns the model of a record. Facts that debug information does not contain are copied from known. The
+// integer types of a foreign record may have other names.
 func (t *cType) recordLike(w *walk, known *layout, foreign bool, source Source) (*model.Record, error) {
 	if known.rec.Kind == model.Opaque {
 		size, err := t.bytes()
@@ -294,7 +294,7 @@ func (t *cType) recordLike(w *walk, known *layout, foreign bool, source Source) 
 	complete := !slices.ContainsFunc(known.members, func(o member) bool {
 		return !slices.ContainsFunc(all, func(m member) bool { return m.path == o.path })
 	})
-	// BTF does not state the alignment of attributes, which can only be larger.
+	// BTF does not contain the alignment of attributes, which can only be larger than the computed one.
 	unstated := t.align == 0 && (known.rec.Packed || source == FromBTF && computed < known.align && complete)
 	if computed == 0 || unstated {
 		rec.Align = model.Same(known.align)
@@ -311,10 +311,10 @@ func (t *cType) recordLike(w *walk, known *layout, foreign bool, source Source) 
 	return rec, nil
 }
 
-// kernelOnly holds a union's member that the kernel's headers declare only for the kernel.
+// kernelOnly contains members of unions that the kernel's headers declare only inside the kernel.
 var kernelOnly = map[string]string{"struct rxe_send_wr": "wr.reg"}
 
-// deleteMember removes a member of a record or of a member of it.
+// deleteMember removes a member, given by its path, from a record.
 func deleteMember(rec *model.Record, path string) {
 	outer, inner, nested := strings.Cut(path, ".")
 	for i, f := range rec.Fields {
@@ -335,7 +335,7 @@ func isNumber(f *model.Field) bool {
 		!strings.HasPrefix(f.Type, "union ") && !strings.HasPrefix(f.Type, "enum ")
 }
 
-// noLength spells an array without elements in one way: debug information does not distinguish [0] from [].
+// noLength replaces [0] by [], which debug information does not distinguish.
 func noLength(spelled string) string { return strings.ReplaceAll(spelled, "[0]", "[]") }
 
 // headersOnly returns the headers of one package.
@@ -346,7 +346,7 @@ func headersOnly(r *model.Release, p rules.Package) *model.Release {
 	return &some
 }
 
-// only returns the types of a release that an index has too. Debug information has no macros, and functions are
+// only returns the types of a release that an index has, too. Debug information has no macros, and functions are
 // compared with the libraries.
 func only(r *model.Release, have *index) *model.Release {
 	some := *r
@@ -398,7 +398,8 @@ func lacking(r *model.Release, have *index) []string {
 	return all
 }
 
-// onlyRelease returns the recorded release whose types are those of debug information, or "" if there are several.
+// onlyRelease returns the recorded release whose types equal those in debug information, or "" if there is not exactly
+// one.
 func onlyRelease(theirs *model.Release, recorded []*model.Release, target string) string {
 	found := ""
 	for _, r := range recorded {
@@ -413,7 +414,7 @@ func onlyRelease(theirs *model.Release, recorded []*model.Release, target string
 	return found
 }
 
-// countTypes reports what was compared.
+// countTypes returns a report with the number of compared types.
 func countTypes(r *model.Release, of, release, target string) *Report {
 	report := &Report{Project: of, Release: release, Target: target, Mismatches: []Mismatch{}}
 	var fields func(rec *model.Record)
@@ -449,7 +450,7 @@ func countTypes(r *model.Release, of, release, target string) *Report {
 	return report
 }
 
-// common returns the kernel's file, the only file, or the directory that all files are in.
+// common returns the only file, the kernel's file, or the directory that contains all files.
 func common(source Source, files []string) string {
 	if len(files) == 1 || source == FromBTF {
 		return files[0]

@@ -52,8 +52,8 @@ type Library struct {
 	Project  string             `json:"project"`           // project of the library
 	Release  string             `json:"release,omitempty"` // empty if unknown
 	Verdict  Verdict            `json:"verdict"`
-	Total    int                `json:"total"`     // functions of the table that a library exports
-	Bound    []Symbol           `json:"functions"` // those that this library has, with their default versions
+	Total    int                `json:"total"`     // functions in the table that a library exports
+	Bound    []Symbol           `json:"functions"` // functions that this library has, with their default versions
 	Problems []SymbolDifference `json:"differences"`
 	New      []Symbol           `json:"new"` // exports for programs, missing from all tables
 }
@@ -64,7 +64,7 @@ type Symbol struct {
 	Version string `json:"version,omitempty"`
 }
 
-// SymbolDifference is a function of the table that the library does not export as the table describes.
+// SymbolDifference is a function in the table that the library does not export as described there.
 type SymbolDifference struct {
 	Name       string `json:"name"`
 	Since      string `json:"since,omitempty"` // release of the project
@@ -80,8 +80,8 @@ func (d SymbolDifference) String() string {
 	return s
 }
 
-// checkLibraries checks the libraries of the packages. Missing libraries are returned as absent; a file that is not a
-// library is an error.
+// checkLibraries checks the packages' libraries. It returns missing libraries as absent. A file that is not a library
+// is an error.
 func checkLibraries(ctx context.Context, q Question) (found []*Library, absent []Absent, err error) {
 	rows, err := symbolRows("internal/verbsabi/symbols.txt", symbolsText)
 	if err != nil {
@@ -114,7 +114,7 @@ func checkLibraries(ctx context.Context, q Question) (found []*Library, absent [
 	return found, absent, nil
 }
 
-// pastFunction holds the extern functions that the headers of a recorded release declare.
+// pastFunction contains the extern functions that the headers of a recorded release declare.
 type pastFunction struct {
 	release string
 	extern  map[string]bool
@@ -140,7 +140,7 @@ func pastFunctions(recorded []*model.Release, p rules.Package) []pastFunction {
 
 var versionOfFile = regexp.MustCompile(`\.so\.\d+\.\d+\.(\d+\.\d+)$`)
 
-// releaseOfFile returns the release in the resolved file name of a library, libibverbs.so.1.14.44.0, or "".
+// releaseOfFile returns the release in a library's resolved file name, such as libibverbs.so.1.14.44.0, or "".
 func releaseOfFile(path string) string {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -170,7 +170,7 @@ func readLibrary(path string, p rules.Package, lib library, past []pastFunction,
 	return l, nil
 }
 
-// releaseOfSymbols returns the only recorded release whose functions are those of the library, or "".
+// releaseOfSymbols returns the recorded release whose functions equal the library's, or "" if there is not exactly one.
 func releaseOfSymbols(have map[string]*export, past []pastFunction) string {
 	found := ""
 	known := map[string]bool{}
@@ -194,7 +194,7 @@ func releaseOfSymbols(have map[string]*export, past []pastFunction) string {
 	return found
 }
 
-// compare looks up every function of the table.
+// compare looks up every function in the table.
 func (l *Library) compare(table []ibv.Function, have map[string]*export, past []pastFunction,
 	rows map[string]symbolRow) {
 	since := map[string]int{} // the first release that declares a function

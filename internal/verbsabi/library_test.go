@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// smallLibrary has every kind of symbol: with one version, with an old and a default version, with old versions only,
+// smallLibrary has symbols of every kind: with one version, with an old and a default version, with old versions only,
 // private, and local.
 const smallLibrary = `
 __asm__(".symver query_old, small_query@SMALL_1.0");
@@ -166,8 +166,8 @@ func TestLibraryWithoutVersions(t *testing.T) {
 		readSmall(t, path, functions("small_gone"), []pastFunction{past("1.0", "small_gone"), two, again}, "").Verdict)
 }
 
-// TestLibraryLacks: a missing function shows that a library is older, unless the library has something newer or nothing
-// older is known.
+// TestLibraryLacks: if a function is missing, the library is older, unless it has a newer function or no older release
+// is known.
 func TestLibraryLacks(t *testing.T) {
 	path := buildLibrary(t, "libsmall.so.1",
 		"int small_open(void) { return 0; }\nint small_newest(void) { return 0; }\n", "")

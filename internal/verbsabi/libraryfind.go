@@ -21,8 +21,8 @@ import (
 // ErrNoLibrary is the error for a library that is not installed.
 var ErrNoLibrary = errors.New("no such library")
 
-// FindLibrary finds the file that a program for the target would load for a library name: in dirs if there are any,
-// otherwise in the loader's directories, otherwise in the C compiler's. A file for another target is skipped.
+// FindLibrary returns the file that a program for the target would load for a library name. It searches dirs if there
+// are any, and otherwise the loader's directories, followed by the C compiler's. It skips files for other targets.
 func FindLibrary(ctx context.Context, cc Compiler, name, target string, dirs []string) (string, error) {
 	candidates := make([]string, 0, len(dirs))
 	for _, dir := range dirs {
@@ -75,8 +75,8 @@ func openLibrary(path string) (f *elf.File, closeFile func() error, err error) {
 	return f, file.Close, nil
 }
 
-// loaderDirs returns the directories in which the loader searches: for this machine's target those of its
-// configuration, and for any target the usual ones, including Debian's multiarch directories.
+// loaderDirs returns the directories that the loader searches: for this machine's target those in its configuration,
+// and for every target the default ones, including Debian's multiarch directories.
 func loaderDirs(target string) []string {
 	var dirs []string
 	if target == runtime.GOARCH {

@@ -12,7 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
-// GoFacts holds the facts of generated Go packages on the target that this program was compiled for, under C names.
+// GoFacts contains the facts of generated Go packages, under C names, on the target for which this program was
+// compiled.
 type GoFacts struct {
 	Records   []GoRecord
 	Constants []GoConstant
@@ -23,7 +24,7 @@ type GoRecord struct {
 	C, Kind, Go string
 	Size, Align int64
 	Fields      []GoField
-	Trailing    map[string]int64 // offsets of flexible arrays, by the Go methods that return them
+	Trailing    map[string]int64 // offsets of flexible arrays, by the Go method that returns them
 }
 
 // GoField is the Go layout of a member.
@@ -38,7 +39,7 @@ type GoConstant struct {
 	Value      model.Int
 }
 
-// Measure creates one value of every type and takes the addresses of its members, through accessors for union members.
+// Measure creates a value of every type and takes the addresses of its members. Union members have accessors.
 func Measure(packages ...witness.Package) (*GoFacts, error) {
 	facts := &GoFacts{}
 	for _, p := range packages {
@@ -92,8 +93,8 @@ func (facts *GoFacts) measure(p witness.Package) error {
 	return nil
 }
 
-// trailing calls every method of a record that returns the n elements after it, with n = 0, to get their offset. The
-// record is the first of two, since a pointer past the end of an allocation is invalid.
+// trailing returns the offsets of flexible arrays. It calls every method that returns n elements after the record, with
+// n = 0. The record is the first of two, because a pointer past the end of an allocation is invalid.
 func trailing(t reflect.Type) map[string]int64 {
 	starts := map[string]int64{}
 	record := reflect.New(reflect.ArrayOf(2, t)).Elem().Index(0).Addr()

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// member is a named member of a record on one target, seen from the outermost record.
+// member is a named member of a record on one target, with its path and offset from the outermost record.
 type member struct {
 	path   string // as in C: without unnamed structures and unions
 	field  *model.Field

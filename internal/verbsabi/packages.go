@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Packages finds generated packages by name, in generation order. Without names, it returns the packages that call a
-// library: the kernel's interface does not depend on installed headers.
+// Packages returns generated packages by name, in generation order. Without names, it returns the packages that call a
+// library, because the kernel's interface does not depend on installed headers.
 func Packages(names ...string) ([]rules.Package, error) {
 	if len(names) == 0 {
 		return rules.Calling(), nil
@@ -90,8 +90,8 @@ func development(header string) string {
 	return of.PackageOf(header)
 }
 
-// installed splits packages into those whose first header, and first headers of imports, are in an include directory,
-// and the others.
+// installed splits packages into those whose first header, and the first headers of their imports, are in an include
+// directory, and the others.
 func installed(includeDir string, packages []rules.Package) (here []rules.Package, absent []Absent) {
 	for _, p := range packages {
 		lacks := ""
@@ -111,9 +111,9 @@ func installed(includeDir string, packages []rules.Package) (here []rules.Packag
 	return here, absent
 }
 
-// restrict returns a release with only the headers of some packages and the C library declarations that they need. An
-// incomplete type belongs to the first header that uses it, which depends on the other headers: it moves to the first
-// header.
+// restrict returns a release with only the headers of some packages and the C library declarations that they need. In a
+// model, an incomplete type belongs to the first header that uses it, which depends on the other headers; restrict
+// moves it to the first remaining header.
 func restrict(r *model.Release, packages []rules.Package) *model.Release {
 	some := *r
 	some.Headers = nil
@@ -164,7 +164,7 @@ func restrict(r *model.Release, packages []rules.Package) *model.Release {
 	return &some
 }
 
-// need notes the types that a header refers to.
+// need records the types that a header refers to.
 func need(h *model.Header, needed map[string]bool) {
 	spelled := func(t string) {
 		if parsed, err := model.ParseType(t); err == nil {

@@ -42,7 +42,8 @@ func TestPackages(t *testing.T) {
 	assert.Equal(t, names, namesOf(rules.Packages), "every generated package has a witness")
 }
 
-// TestRestrict: a restricted release has only the headers of its packages and what they need from the C library.
+// TestRestrict: a restricted release has only the headers of its packages and the C library declarations that they
+// need.
 func TestRestrict(t *testing.T) {
 	primaries, _, err := recordedReleases()
 	require.NoError(t, err)
@@ -75,7 +76,7 @@ func TestRestrict(t *testing.T) {
 	assert.NotContains(t, cm, "pthread_spinlock_t")
 }
 
-// TestAskSomePackages: a machine may have the headers of only some packages.
+// TestAskSomePackages: the headers of only some packages are installed.
 func TestAskSomePackages(t *testing.T) {
 	real := realHeaders(t, "65.0")
 	primary, all, err := recordedReleases()
@@ -135,7 +136,7 @@ func TestAskSomePackages(t *testing.T) {
 	assert.Equal(t, Identical, a.Verdict, text)
 }
 
-// TestAskLibrariesAlone: a machine that only runs programs may have libraries without headers.
+// TestAskLibrariesAlone: libraries are installed without headers, as on a machine that only runs programs.
 func TestAskLibrariesAlone(t *testing.T) {
 	primary, all, err := recordedReleases()
 	require.NoError(t, err)

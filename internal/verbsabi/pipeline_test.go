@@ -51,8 +51,8 @@ func modelOf(t *testing.T, text string) (r *model.Release, include string) {
 	return r, include
 }
 
-// TestShapes: the C compilers of all targets verify the models of the golden tests' headers, which have more constructs
-// than real headers.
+// TestShapes: the C compilers of all targets verify the models of the golden tests' headers, which contain more
+// constructs than real headers.
 func TestShapes(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(cases, "*.txtar"))
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ var accessors = []accessor{
 }
 
 // programs returns a C and a Go program that print each bitfield of records with various contents, and the records
-// after setting it.
+// after the bitfield was set.
 func programs() (c, golang string) {
 	c = "#include <stdio.h>\n#include <" + header + ">\nstatic unsigned char state;\n" +
 		"static void fill(unsigned char *p, int n) { for (int i = 0; i < n; i++) p[i] = state = state * 37 + 11; }\n" +
@@ -120,7 +120,7 @@ func programs() (c, golang string) {
 	return c + "}\n", golang + "}\n"
 }
 
-// TestBitfields compares generated accessors with C at run time: values, signs, and the bits around. It runs on this
+// TestBitfields compares generated accessors with C at run time: values, signs, and adjacent bits. It runs on this
 // machine and, emulated, on one with the other byte order.
 func TestBitfields(t *testing.T) {
 	files := caseOf(t, filepath.Join(cases, "bitfields.txtar"))

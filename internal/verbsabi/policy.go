@@ -15,7 +15,7 @@ import (
 // exception is a row of a policy: incompatible findings that are accepted until a date.
 type exception struct {
 	line    int
-	pattern string // of path.Match, for Finding.ID
+	pattern string // path.Match pattern for Finding.ID
 	until   time.Time
 	reason  string
 	used    bool
@@ -30,9 +30,9 @@ type policy struct {
 // policyDate is the format of the last day of an exception.
 const policyDate = time.DateOnly
 
-// readPolicy reads a policy file: a row for each exception, with the ID of the finding, in which * matches any text
-// without a slash, the last day on which it is accepted, and the reason, separated by tabs. Lines that start with # are
-// comments.
+// readPolicy reads a policy file. Each row is an exception with three columns, separated by tabs: the ID of the
+// finding, in which * matches any text without a slash, the last day on which it is accepted, and the reason. Lines
+// that start with # are comments.
 func readPolicy(name string) (*policy, error) {
 	text, err := bounded.Read(name)
 	if err != nil {
@@ -72,7 +72,7 @@ func parseException(line string) (exception, error) {
 	return e, nil
 }
 
-// apply accepts the findings that the policy names, and returns an error for each row that has expired or matches
+// apply accepts the findings that match the policy. It returns an error for each row that has expired or matches
 // nothing.
 func (p *policy) apply(findings []Finding, now time.Time) error {
 	for i := range findings {

@@ -53,7 +53,7 @@ func TestFindings(t *testing.T) {
 		string(ConstantItem)+" "+Item{Kind: ConstantItem, Name: "-", Path: "IBV_X", Fact: "value"}.label())
 }
 
-// TestPolicy: accepted differences do not make the installation incompatible, until their last day is over. Rows that
+// TestPolicy: accepted differences do not make the installation incompatible until their last day is over. Rows that
 // match nothing are errors.
 func TestPolicy(t *testing.T) {
 	name := file(t, "# accepted\n\nfield ibv_sge.addr offset\t2027-06-30\tthis program has no ibv_sge\r\n"+
@@ -129,7 +129,7 @@ func TestBaseline(t *testing.T) {
 	assert.Equal(t, Incompatible, a.Verdict)
 
 	_, err = b.apply(sample(), "arm64")
-	assert.EqualError(t, err, "the baseline is of amd64, and this check is of arm64")
+	assert.EqualError(t, err, "the baseline is for amd64, and this check is for arm64")
 }
 
 // TestBaselineErrors: a baseline that is missing, damaged or edited is an error.

@@ -4,7 +4,7 @@ package verbsabi
 
 import "github.com/goverbs/goverbs/gen/model"
 
-// probe describes testdata/include/infiniband/probe.h. It is written by hand, so that the witness is tested without
+// probe returns the model of testdata/include/infiniband/probe.h. It is written by hand, to test the witness without
 // gen/parse.
 func probe() *model.Release {
 	fixed := model.Same

@@ -22,19 +22,19 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Program describes a finished Go program: its build, and the C functions that it can call.
+// Program describes a compiled Go program: its build, and the C functions that it can call.
 type Program struct {
 	Path      string            `json:"path"`
 	Main      string            `json:"main"`      // import path of package main
 	Go        string            `json:"go"`        // release of Go
 	Module    string            `json:"module"`    // version of this module in the program
 	Target    string            `json:"target"`    // GOARCH
-	Static    bool              `json:"static"`    // the build cannot open C libraries: goverbs_static, or no such target
-	Loader    string            `json:"loader"`    // path of the dynamic loader; empty if it is linked statically
-	Linked    []string          `json:"linked"`    // libraries that the loader loads at the start
-	Libraries []ProgramLibrary  `json:"libraries"` // libraries that it opens when their first function is called
-	Problems  []ProgramProblem  `json:"problems"`  // what the host lacks; each makes the answer incompatible
-	needs     map[string]string // version of a linked library ▶ library
+	Static    bool              `json:"static"`    // the build or target cannot open C libraries
+	Loader    string            `json:"loader"`    // path of the dynamic loader; empty if linked statically
+	Linked    []string          `json:"linked"`    // libraries that the loader loads at program start
+	Libraries []ProgramLibrary  `json:"libraries"` // libraries that the program opens on first use
+	Problems  []ProgramProblem  `json:"problems"`  // missing on the host; each makes the answer incompatible
+	needs     map[string]string // required versions of linked libraries: version → library
 }
 
 // ProgramLibrary is a library whose functions a program can call.
@@ -45,7 +45,7 @@ type ProgramLibrary struct {
 	since     map[string]string
 }
 
-// ProgramProblem is something that the program needs and the host lacks.
+// ProgramProblem is a requirement of the program that the host lacks.
 type ProgramProblem struct {
 	ID   string `json:"id"`
 	Rule string `json:"rule"`
@@ -55,10 +55,10 @@ type ProgramProblem struct {
 // maxImage limits the parts of a program that are read into memory.
 const maxImage = uint64(2 << 30)
 
-// readProgram reads a Go program for Linux, stripped or not. The functions are those whose descriptions
-// (runtime.Function) the Go linker kept: it drops those that no reachable code refers to. Some of them may never be
-// called, but no other function of these libraries can be, except by name through a runtime.Function of the program's
-// own.
+// readProgram reads a Go program for Linux, which may be stripped. The functions are those whose descriptions
+// (runtime.Function) the Go linker kept; it drops those to which no reachable code refers. Some of them may never be
+// called. Other functions of these libraries cannot be called, except by name through a runtime.Function that the
+// program defines.
 func readProgram(path string) (*Program, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -89,13 +89,13 @@ func readProgram(path string) (*Program, error) {
 		if s.Type == elf.PT_INTERP {
 			text, err := io.ReadAll(io.LimitReader(s.Open(), maxPath))
 			if err != nil {
-				return nil, fmt.Errorf("%s: the name of its loader: %w", path, err)
+				return nil, fmt.Errorf("%s: reading the name of the loader: %w", path, err)
 			}
 			p.Loader = strings.TrimRight(string(text), "\x00")
 		}
 	}
 	if p.Linked, err = f.ImportedLibraries(); err != nil {
-		return nil, fmt.Errorf("%s: the libraries that it is linked with: %w", path, err)
+		return nil, fmt.Errorf("%s: reading the linked libraries: %w", path, err)
 	}
 	if p.needs, err = versionsNeeded(f); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -200,18 +200,18 @@ func targetOf(f *elf.File) (string, error) {
 			return target, nil
 		}
 	}
-	return "", fmt.Errorf("it is for %v, %v; the Go packages have layouts for %s", f.Machine, f.Class,
+	return "", fmt.Errorf("the file is for %v, %v; the Go packages have layouts for %s", f.Machine, f.Class,
 		strings.Join(slices.Sorted(maps.Keys(machines)), ", "))
 }
 
-// versionsNeeded returns the symbol versions that a file needs, each as "LIBRARY VERSION", with the library.
+// versionsNeeded returns the symbol versions that a file needs, as "LIBRARY VERSION", with the library of each.
 func versionsNeeded(f *elf.File) (map[string]string, error) {
 	if f.SectionByType(elf.SHT_GNU_VERNEED) == nil || f.SectionByType(elf.SHT_GNU_VERSYM) == nil {
 		return nil, nil // Go's linker writes no versions
 	}
 	needs, err := f.DynamicVersionNeeds()
 	if err != nil {
-		return nil, fmt.Errorf("the versions of symbols that it needs: %w", err)
+		return nil, fmt.Errorf("reading the required symbol versions: %w", err)
 	}
 	all := map[string]string{}
 	for _, n := range needs {
@@ -224,7 +224,7 @@ func versionsNeeded(f *elf.File) (map[string]string, error) {
 	return all, nil
 }
 
-// image is the memory of a program after relocation, before it starts.
+// image is the memory of a program after relocation and before it starts.
 type image struct {
 	f     *elf.File
 	parts []imagePart
@@ -235,7 +235,7 @@ type imagePart struct {
 	data  []byte
 }
 
-// relative lists, by machine, the types of relocations that add the load address, which is taken to be 0.
+// relative contains, by machine, the type of relocations that add the load address, which is assumed to be 0.
 var relative = map[elf.Machine]uint32{
 	elf.EM_X86_64: uint32(elf.R_X86_64_RELATIVE), elf.EM_AARCH64: uint32(elf.R_AARCH64_RELATIVE),
 	elf.EM_RISCV: uint32(elf.R_RISCV_RELATIVE), elf.EM_PPC64: 22, elf.EM_LOONGARCH: 3,
@@ -250,11 +250,11 @@ func readImage(f *elf.File) (*image, error) {
 			continue
 		}
 		if total += s.Filesz; total > maxImage || s.Filesz > maxImage {
-			return nil, fmt.Errorf("its segments have more than %d bytes", maxImage)
+			return nil, fmt.Errorf("the segments exceed %d bytes", maxImage)
 		}
 		data, err := io.ReadAll(io.LimitReader(s.Open(), int64(s.Filesz)))
 		if err != nil {
-			return nil, fmt.Errorf("reading its segments: %w", err)
+			return nil, fmt.Errorf("reading segments: %w", err)
 		}
 		m.parts = append(m.parts, imagePart{s.Vaddr, data})
 	}
@@ -264,7 +264,7 @@ func readImage(f *elf.File) (*image, error) {
 		}
 		rows, err := s.Data()
 		if err != nil {
-			return nil, fmt.Errorf("reading its relocations: %w", err)
+			return nil, fmt.Errorf("reading relocations: %w", err)
 		}
 		for ; len(rows) >= 24; rows = rows[24:] {
 			place := m.at(f.ByteOrder.Uint64(rows), 8)
@@ -286,7 +286,7 @@ func (m *image) at(address, n uint64) []byte {
 	return nil
 }
 
-// text returns the Go string whose header is at an address.
+// text returns the Go string whose header is at an address. It returns false if there is none.
 func (m *image) text(address uint64) (string, bool) {
 	header := m.at(address, 16)
 	if header == nil {

@@ -33,7 +33,7 @@ func buildProgram(t *testing.T, target string, flags ...string) string {
 	return out
 }
 
-// onlyWithC skips a test on machines other than those whose libraries headers/cache has.
+// onlyWithC skips a test on machines for which headers/cache has no libraries.
 func onlyWithC(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
@@ -125,8 +125,8 @@ func failures(a *Answer) (all []string) {
 	return all
 }
 
-// TestProgramFunctions compares the functions that are found in a program with the variables that Go's linker kept, as
-// go tool nm lists them, in a program with symbols, one without, and one that is position-independent.
+// TestProgramFunctions compares the functions found in a program with the variables that Go's linker kept, as listed by
+// go tool nm. It checks a program with symbols, one without, and a position-independent one.
 func TestProgramFunctions(t *testing.T) {
 	plain := buildProgram(t, "amd64")
 	out, err := exec.Command("go", "tool", "nm", plain).Output()
@@ -224,10 +224,10 @@ func TestProgramErrors(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 	}
 	for want, o := range map[string]Options{
-		"a host needs a program": {Host: "/"},
-		"omit the options":       {Program: own, Include: "/usr/include"},
-		"unknown format":         {Program: own, Format: "x"},
-		"the host:":              {Program: own, Host: filepath.Join(dir, "none")},
+		"-host needs a program": {Host: "/"},
+		"omit the options":      {Program: own, Include: "/usr/include"},
+		"unknown format":        {Program: own, Format: "x"},
+		"the host:":             {Program: own, Host: filepath.Join(dir, "none")},
 	} {
 		_, err := Run(context.Background(), o, &bytes.Buffer{})
 		assert.ErrorContains(t, err, want)
@@ -253,7 +253,7 @@ func TestProgramReleases(t *testing.T) {
 	}
 }
 
-// TestProgramLacks checks hosts that lack something.
+// TestProgramLacks checks hosts on which something is missing.
 func TestProgramLacks(t *testing.T) {
 	onlyWithC(t)
 	program := buildProgram(t, "amd64")
@@ -287,7 +287,7 @@ func TestProgramLacks(t *testing.T) {
 	}
 }
 
-// TestProgramSymbols checks a library that lost a function, and one whose function has another version.
+// TestProgramSymbols checks a library without one of the functions, and one with a different version of a function.
 func TestProgramSymbols(t *testing.T) {
 	onlyWithC(t)
 	program := buildProgram(t, "amd64")
@@ -333,7 +333,7 @@ func mergeVersions(script string) string {
 	return b.String()
 }
 
-// TestProgramOfOther checks a program for another target, and one that needs nothing.
+// TestProgramOfOther checks a program for a different target, and one that calls no library.
 func TestProgramOfOther(t *testing.T) {
 	onlyWithC(t)
 	root := newHost(t, "44.0")
@@ -353,8 +353,7 @@ func TestProgramOfOther(t *testing.T) {
 	assert.Empty(t, a.Findings)
 }
 
-// TestProgramDirectories checks that libraries are found where the configuration of the loader names directories, and
-// nowhere else.
+// TestProgramDirectories checks that libraries are found only in the directories of the loader's configuration.
 func TestProgramDirectories(t *testing.T) {
 	onlyWithC(t)
 	program := buildProgram(t, "amd64")
@@ -376,7 +375,7 @@ func TestProgramDirectories(t *testing.T) {
 	assert.Equal(t, "44.0", a.Libraries[0].Release, "of the file's name")
 }
 
-// TestProgramPackage checks that the version of Debian's package decides about the layouts.
+// TestProgramPackage checks that the version of the Debian package determines the layouts.
 func TestProgramPackage(t *testing.T) {
 	onlyWithC(t)
 	program := buildProgram(t, "amd64")

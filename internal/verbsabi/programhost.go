@@ -37,7 +37,7 @@ func (p *Program) String() string {
 	return s + ", can call " + strings.Join(all, ", ")
 }
 
-// runProgram checks a finished program instead of headers.
+// runProgram checks a compiled program instead of headers.
 func runProgram(q Question, o Options, policy *policy, base *baseline, stdout io.Writer) (bool, error) {
 	p, err := readProgram(o.Program)
 	if err != nil {
@@ -62,12 +62,12 @@ func runProgram(q Question, o Options, policy *policy, base *baseline, stdout io
 	return answer.Verdict != Incompatible, err
 }
 
-// loading resolves libraries in the order in which the loader would.
+// loading resolves libraries in the loader's order.
 type loading struct {
 	host   *hostRoot
 	p      *Program
 	dirs   []string
-	loaded map[string]*loadedFile // by the name that is looked up; nil if there is none
+	loaded map[string]*loadedFile // by name; nil if not found
 }
 
 // loadedFile is a file that the loader finds.
@@ -88,7 +88,7 @@ func (q Question) askProgram(p *Program, host *hostRoot) (*Answer, error) {
 		return nil, err
 	}
 	if p.Loader != "" {
-		if err := l.load(p.Loader, "", "it starts the program", ""); err != nil {
+		if err := l.load(p.Loader, "", "the loader of the program", ""); err != nil {
 			return nil, err
 		}
 	}
@@ -137,8 +137,8 @@ func (q Question) askProgram(p *Program, host *hostRoot) (*Answer, error) {
 	return a, nil
 }
 
-// table returns the rows of the functions that the program can call. A function that the table lacks is of another
-// version of this module.
+// table returns the rows for functions that the program can call. Functions without a row are from another version of
+// this module.
 func (l ProgramLibrary) table(all []ibv.Function) []ibv.Function {
 	var some []ibv.Function
 	for _, name := range l.Functions {
@@ -150,8 +150,8 @@ func (l ProgramLibrary) table(all []ibv.Function) []ibv.Function {
 	return some
 }
 
-// compareVersions checks that the functions have a version that a recorded release has: another version of a function
-// may have other arguments.
+// compareVersions checks that each function has a version from a recorded release: a different version may have
+// different arguments.
 func (l *Library) compareVersions(recorded []*model.Release) {
 	versions := map[string][]string{}
 	for _, r := range recorded {
@@ -166,14 +166,14 @@ func (l *Library) compareVersions(recorded []*model.Release) {
 	for _, s := range l.Bound {
 		if known := versions[s.Name]; len(known) > 0 && !slices.Contains(known, s.Version) {
 			l.Problems = append(l.Problems, SymbolDifference{Name: s.Name, Why: fmt.Sprintf(
-				"its version is %s, which may have other arguments than %s of the recorded releases",
+				"its version is %s, which may have different arguments than %s of the recorded releases",
 				cmp.Or(s.Version, "none"), cmp.Or(known[0], "none"))})
 			l.Verdict = Incompatible
 		}
 	}
 }
 
-// problem adds something that the host lacks.
+// problem adds a requirement that the host lacks.
 func (l *loading) problem(rule, id, format string, args ...any) {
 	d := ProgramProblem{rule + " " + id, rule, fmt.Sprintf(format, args...)}
 	if !slices.ContainsFunc(l.p.Problems, func(have ProgramProblem) bool { return have.ID == d.ID }) {
@@ -184,8 +184,8 @@ func (l *loading) problem(rule, id, format string, args ...any) {
 // maxLoaded limits the libraries that one program loads.
 const maxLoaded = 1000
 
-// load finds a library and, recursively, those that it is linked with. by is the reason why it is needed, runpath the directories
-// that its user names. A file for another target is skipped, as the loader does.
+// load finds a library and, recursively, its dependencies. by is the reason why it is needed, and runpath contains the
+// directories in its user's RUNPATH. Like the loader, load skips files for other targets.
 func (l *loading) load(name, runpath, by, debian string) error {
 	if _, ok := l.loaded[name]; ok || len(l.loaded) >= maxLoaded {
 		return nil
@@ -232,7 +232,7 @@ func (l *loading) load(name, runpath, by, debian string) error {
 	return nil
 }
 
-// linked loads the libraries that a library is linked with, and looks up the versions that it needs.
+// linked loads a library's dependencies and looks up the versions that it needs.
 func (l *loading) linked(name string, file *loadedFile) error {
 	names, err := file.elf.ImportedLibraries()
 	if err != nil {
@@ -258,7 +258,7 @@ func (l *loading) linked(name string, file *loadedFile) error {
 	return nil
 }
 
-// versions looks up versions of symbols in the libraries that define them.
+// versions looks up symbol versions in the libraries that define them.
 func (l *loading) versions(by string, needs map[string]string) {
 	for _, id := range slices.Sorted(func(yield func(string) bool) {
 		for id := range needs {
@@ -280,11 +280,11 @@ func (l *loading) versions(by string, needs map[string]string) {
 			continue // the loader accepts a library without versions
 		}
 		l.problem(versionRule, by+" "+version, "%s needs version %s of %s, which %s lacks: the host is older than the "+
-			"one that it was built for", by, version, needs[id], file.path)
+			"build host", by, version, needs[id], file.path)
 	}
 }
 
-// versionOfPackage matches the release in the version of a Debian package: 65.0 in 65.0-1.1.
+// versionOfPackage matches the release in a Debian package's version: 65.0 in 65.0-1.1.
 var versionOfPackage = regexp.MustCompile(`^(?:[0-9]+:)?([0-9]+(?:\.[0-9]+)+)(?:[-+~]|$)`)
 
 // debianRelease returns the release of an installed package from dpkg's database, or "".
@@ -318,7 +318,7 @@ func (h *hostRoot) debianRelease(pkg string) (string, error) {
 	return "", nil
 }
 
-// layouts compares the layouts that the program was built for with those of the host's releases, as recorded.
+// layouts compares the layouts that the program was built for with the recorded layouts of the host's releases.
 func (a *Answer) layouts(q Question, p *Program, releases map[string]string) {
 	skip := func(of, format string, args ...any) {
 		a.NotChecked = append(a.NotChecked, Absent{"layouts of " + of, fmt.Sprintf(format, args...)})

@@ -110,7 +110,7 @@ func TestCountsOfPrimary(t *testing.T) {
 }
 
 // TestRealMutations: each change of the real model, such as an offset, an enumerator or a prototype, is reported by
-// name, and nothing else is.
+// name, and nothing else is reported.
 func TestRealMutations(t *testing.T) {
 	include := realHeaders(t, "65.0")
 	tests := []struct {
@@ -183,7 +183,7 @@ func TestRealMutations(t *testing.T) {
 	}
 }
 
-// TestRPMAMutations does the same for the header of another project, which includes rdma-core's.
+// TestRPMAMutations is TestRealMutations for the header of another project, which includes rdma-core's.
 func TestRPMAMutations(t *testing.T) {
 	include := filepath.Join(cacheDir, "librpma-1.3.0", "include")
 	if err := hasHeaders(include, project.Named("librpma")); err != nil {
@@ -226,7 +226,7 @@ func TestRPMAMutations(t *testing.T) {
 	}
 }
 
-// TestKernelMutations does the same for the kernel's headers.
+// TestKernelMutations is TestRealMutations for the kernel's headers.
 func TestKernelMutations(t *testing.T) {
 	include := filepath.Join(cacheDir, "linux-7.2", "include")
 	if err := hasHeaders(include, project.Named("linux")); err != nil {
@@ -267,7 +267,7 @@ func TestKernelMutations(t *testing.T) {
 	}
 }
 
-// TestTargetMutations: a mistake in a fact of arm64 alone is reported there and only there.
+// TestTargetMutations: a wrong fact about arm64 is reported for arm64 only.
 func TestTargetMutations(t *testing.T) {
 	include := realHeaders(t, "65.0")
 	for _, target := range []string{"arm64", "amd64"} {

@@ -14,7 +14,7 @@ type Witness struct {
 	Project string
 	Release string
 	Target  string // GOARCH
-	Counts  Counts // what the file asserts, counted from the model
+	Counts  Counts // number of assertions, counted from the model
 	prelude []string
 	checks  []check
 	bits    []bitfield
@@ -24,12 +24,12 @@ type Witness struct {
 type check struct {
 	item  Item
 	code  string // C on one line
-	value string // integer expression whose value is wanted
-	typed string // pointer expression whose type is wanted
+	value string // integer expression whose value reveal reports
+	typed string // pointer expression whose type reveal reports
 }
 
-// architecture holds the predefined macros of a C compiler for each target. A compiler for another target must be
-// rejected.
+// architecture contains a preprocessor condition for each target that holds only for its compilers. Other compilers
+// must be rejected.
 var architecture = map[string]string{
 	"amd64":    "defined(__x86_64__)",
 	"arm64":    "defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__",
@@ -98,7 +98,7 @@ func (w *Witness) header(h *model.Header, names *names) error {
 	return nil
 }
 
-// Source returns the C text. It compiles without errors if the headers agree.
+// Source returns the C text. It compiles without errors if the headers agree with the model.
 func (w *Witness) Source() string {
 	text, _ := w.render()
 	return text
@@ -123,8 +123,8 @@ func (w *Witness) render() (text string, starts []int) {
 	return b.String(), starts
 }
 
-// countLine makes the compiler print the number of assertions in an error that must occur, so that a compiler that
-// compiles nothing or stops early is not mistaken for one that agrees.
+// countLine makes the compiler print the number of assertions in an intentional error, which detects a compiler that
+// compiles nothing or stops early.
 const countLine = `#ifdef GOVERBS_COUNT
 struct goverbs_none *goverbs_count = (char (*)[1 + __COUNTER__])0;
 #endif`

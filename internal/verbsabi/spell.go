@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// fieldType declares name with the type of a member: fieldType(f, "*") of an int[4] is "int (*)[4]". A structure
-// defined in place cannot be spelled; ok is false.
+// fieldType returns a declaration of name with a member's type: fieldType(f, "*") for an int[4] returns "int (*)[4]".
+// ok is false for a structure defined in place, which has no name.
 func fieldType(f *model.Field, name string) (decl string, ok bool, err error) {
 	if f.Record != nil {
 		return "", false, nil
@@ -30,8 +30,8 @@ func fieldType(f *model.Field, name string) (decl string, ok bool, err error) {
 	return t.Declare(name), true, nil
 }
 
-// protoType declares name as a function: protoType(p, "(*f)") is "int (*f)(struct ibv_qp *)". Parameters stay unnamed,
-// since a macro could change their names.
+// protoType returns a declaration of name as a function: protoType(p, "(*f)") returns "int (*f)(struct ibv_qp *)".
+// Parameters stay unnamed, because a macro could replace their names.
 func protoType(p *model.Proto, name string) (string, error) {
 	params := make([]string, 0, len(p.Params)+1)
 	for _, a := range p.Params {
@@ -76,8 +76,8 @@ func flexible(f *model.Field) bool {
 	return f.Type != "" && err == nil && slices.Contains(t.Dims, model.Flexible)
 }
 
-// equals returns a C condition that is true only for this value: a plain == would accept -1 for 0xFFFFFFFF with mixed
-// types.
+// equals returns a C condition that is true only for this value. A plain == with mixed types would accept -1 for
+// 0xFFFFFFFF.
 func equals(expr string, v model.Int) string {
 	if v.Negative() {
 		literal := string(v) + "LL"

@@ -16,7 +16,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// Summary holds the results of the C witness for every recorded release on every target that this machine can check.
+// Summary contains the results of the C witness for every recorded release, on every target that this machine can
+// check.
 type Summary struct {
 	Reports []*Report
 	Skipped []Skipped
@@ -28,8 +29,8 @@ type Skipped struct {
 	Why             error
 }
 
-// Summarize runs the C witness for every model on every target against the headers in cacheDir, a few at a time.
-// Headers of another project are included from that project's primary release.
+// Summarize runs the C witness for every model and target against the headers in cacheDir, a few at a time. Headers of
+// another project come from that project's primary release.
 func Summarize(ctx context.Context, cacheDir string, primary, releases rules.Recorded) (*Summary, error) {
 	s := &Summary{}
 	compilers := map[string]Compiler{}
@@ -39,8 +40,8 @@ func Summarize(ctx context.Context, cacheDir string, primary, releases rules.Rec
 		of := project.Named(r.Project)
 		include := []string{filepath.Join(cacheDir, of.File(r.Name), "include")}
 		headers := hasHeaders(include[0], of)
-		if beside := primary.Of(of.Includes); headers == nil && len(beside) > 0 {
-			include = append(include, filepath.Join(cacheDir, rules.FileOf(beside[0]), "include"))
+		if included := primary.Of(of.Includes); headers == nil && len(included) > 0 {
+			include = append(include, filepath.Join(cacheDir, rules.FileOf(included[0]), "include"))
 			headers = hasHeaders(include[1], project.Named(of.Includes))
 		}
 		for _, target := range r.Targets {

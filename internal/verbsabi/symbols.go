@@ -11,11 +11,11 @@ import (
 
 // export describes an exported name of a shared library.
 type export struct {
-	// version is the default version, which a program gets by name; "" if the library has no versions
+	// version is the default version, to which programs are linked by name, or "" if the library has no versions
 	version  string
-	def      bool     // there is a default
-	function bool     // for the default version, or for any if there is no default
-	old      []string // versions for previously linked programs only
+	def      bool     // there is a default version
+	function bool     // the default version is a function, or any version if there is no default
+	old      []string // versions that only previously linked programs use
 }
 
 // private reports whether the default version is private to the library and its providers.

@@ -210,7 +210,7 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 //
 // If ctx ends during that wait, the error is a [*rdma.VerbError] that matches ctx's error. The request stays accepted:
 // the peer may already be connected or connect later, and Event returns the outcome. Close the ID to end the
-// connection. Connect and other methods that wait behave likewise: their operations continue after ctx has ended.
+// connection. Operations of Connect and other methods that wait continue after ctx has ended, too.
 //
 // C: rdma_accept
 //

@@ -131,7 +131,7 @@ func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	return rdma.Needed(all...)
 }
 
-// DeviceList holds the devices that connections can use. They stay open until Close. Close their objects before it.
+// DeviceList holds the devices that connections can use. They stay open until Close. Close objects on them first.
 //
 // C: rdma_get_devices, rdma_free_devices
 //

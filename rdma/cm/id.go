@@ -47,7 +47,7 @@ type ID struct {
 	value      atomic.Value
 	noReads    atomic.Bool // one side has announced that it will not read
 	request    bool        // created by a connection request
-	attempted  atomic.Bool // Connect, Accept or Join was called; set while record is held
+	attempted  atomic.Bool // Connect or Join was called; set while record is held
 	listens    atomic.Bool
 	cachedName atomic.Pointer[cachedName] // for String; updated after calls and events
 

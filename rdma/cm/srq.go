@@ -23,7 +23,7 @@ func (id *ID) destroySRQ(srq *ibv.SRQ) error {
 	})
 }
 
-// SRQ returns the ID's shared receive queue, or nil. Close the queue pairs that use it before it.
+// SRQ returns the ID's shared receive queue, or nil. Close the queue pairs that use it first.
 //
 // C: rdma_destroy_srq
 //

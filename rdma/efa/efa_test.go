@@ -18,7 +18,7 @@ import (
 
 func second(_ *rdma.QP, err error) error { return err }
 
-// Requests of scalable reliable datagrams say where they go, by either function that makes their queue pair.
+// TestScalableReliableDatagrams: requests on SRD queue pairs, created by either function, contain their destination.
 func TestScalableReliableDatagrams(t *testing.T) {
 	f, d, pd, cq := vendorrig.Open(t)
 	var c *ibv.QP

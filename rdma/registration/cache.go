@@ -207,7 +207,7 @@ func (c *Cache) pendingLocked(start, end uintptr, access ibv.AccessFlags) *regio
 func (c *Cache) register(r *region, b []byte) error {
 	keep := r.secure(b, c.o.Trust)
 	mr, err := c.pd.RegMR(b, r.access)
-	for errors.Is(err, syscall.ENOMEM) && c.shed(int64(len(b))) {
+	for errors.Is(err, syscall.ENOMEM) && c.evictIdle(int64(len(b))) {
 		mr, err = c.pd.RegMR(b, r.access)
 	}
 	c.mu.Lock()
@@ -314,8 +314,8 @@ func (c *Cache) release(r *region) {
 	c.end(out...)
 }
 
-// shed ends regions without a lease, oldest first, until n bytes are released. It reports whether there were any.
-func (c *Cache) shed(n int64) bool {
+// evictIdle ends regions without a lease, oldest first, until n bytes are released. It reports whether there were any.
+func (c *Cache) evictIdle(n int64) bool {
 	var out []*region
 	c.mu.Lock()
 	for n > 0 && c.idle.count > 0 {

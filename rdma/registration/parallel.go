@@ -105,15 +105,15 @@ func (p *Pieces) AppendSGE(list []ibv.SGE, offset, length uint64) []ibv.SGE {
 			i = 1 + int((offset-p.first)/p.each)
 		}
 		from, to := p.bounds(i)
-		n := min(length, to-offset, mostSGE)
+		n := min(length, to-offset, maxSGE)
 		list = append(list, p.mrs[i].SGE(offset-from, uint32(n)))
 		offset, length = offset+n, length-n
 	}
 	return list
 }
 
-// mostSGE is the maximum length of an entry, rounded down to chunks.
-const mostSGE = 1<<32 - chunk
+// maxSGE is the maximum length of an entry, rounded down to chunks.
+const maxSGE = 1<<32 - chunk
 
 // Close deregisters the memory. No work request that uses it may be outstanding. A second Close does nothing.
 func (p *Pieces) Close() error {

@@ -56,7 +56,7 @@ func TestLinkLocal(t *testing.T) {
 	}
 	_, err := bind(at.WithZone(""))
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	assert.ErrorContains(t, err, "a link-local address needs its interface")
+	assert.ErrorContains(t, err, "a link-local address needs an interface")
 	_, err = bind(at.WithZone("99"))
 	assert.ErrorIs(t, err, syscall.ENODEV)
 	if rig.Kernel(t) == "6.1" { // 7 accepts any existing interface

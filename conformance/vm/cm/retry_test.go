@@ -144,7 +144,7 @@ func TestDatagramsAreNotRetried(t *testing.T) {
 	id, err := createID(rdmacm.PS_UDP)
 	keep(t, id, err)
 	_, err = id.Retry()
-	assert.ErrorContains(t, err, "the ID is for datagrams, which have no connection")
+	assert.ErrorContains(t, err, "the ID is for datagrams: only connections can be retried")
 }
 
 // TestAddressesForC converts addresses to and from C.

@@ -40,7 +40,7 @@ type Positions func() (done, posted, slots uint32)
 type queue struct {
 	kind         string
 	of           Positions
-	done, posted uint32 // at the last call of look
+	done, posted uint32 // at the last update
 	all          stats.Queue
 }
 
@@ -106,7 +106,7 @@ func (c *Device) Gone(object any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, q := range c.queues[object] {
-		q.look()
+		q.update()
 		past := c.past[q.kind]
 		past.Posted += q.all.Posted
 		past.Done += q.all.Posted // outstanding requests count as completed
@@ -115,9 +115,9 @@ func (c *Device) Gone(object any) {
 	delete(c.queues, object)
 }
 
-// look reads the queue's counters and extends the totals. It does not subtract a rejected list that it has already
+// update reads the queue's counters and extends the totals. It does not subtract a rejected list that it has already
 // counted; later requests reuse its numbers.
-func (q *queue) look() {
+func (q *queue) update() {
 	done, posted, slots := q.of()
 	if slots == 0 {
 		q.all = stats.Queue{Queues: 1, Uncounted: 1}
@@ -151,7 +151,7 @@ func (c *Device) report() stats.Device {
 	}
 	for _, own := range c.queues {
 		for _, q := range own {
-			q.look()
+			q.update()
 			sum := one.Queues[q.kind]
 			sum.Add(q.all)
 			one.Queues[q.kind] = sum

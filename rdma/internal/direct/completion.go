@@ -24,15 +24,15 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 		p = q.targets[host32(e.SRQNUIdx)&0xffffff]
 	}
 	switch {
-	case number == nobody:
+	case number == noQueuePair:
 		return dropped
 	case p == nil:
-		q.stranger = number
+		q.unknownQP = number
 		return broken
 	case e.OpOwn&formats == compressed:
 		return broken
 	case p.ending.Load():
-		q.giveBack(e, p)
+		q.releaseRecv(e, p)
 		return dropped
 	}
 	p.send.passed.take()
@@ -47,7 +47,7 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	case mlx5dv.MLX5_CQE_REQ_ERR, mlx5dv.MLX5_CQE_RESP_ERR:
 		failure := (*mlx5dv.MLX5ErrCQE)(unsafe.Pointer(e))
 		if opcode == mlx5dv.MLX5_CQE_RESP_ERR && p.srq != nil && isPageFault(failure) {
-			p.srq.again(host16(e.WQECounter))
+			p.srq.repost(host16(e.WQECounter))
 			return dropped
 		}
 		wc.Status, wc.VendorErr = status(failure.Syndrome), uint32(failure.VendorErrSynd)

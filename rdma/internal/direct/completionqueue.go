@@ -17,37 +17,37 @@ import (
 // each round of the ring, which distinguishes new completions from those of the previous round.
 type completionQueue struct {
 	refusing
-	mu       lock.Lock
-	held     *lock.Lock // replaces mu if not nil: callers of Poll hold it
-	last     *queuePair // queue pair of the last completion
-	first    unsafe.Pointer
-	size     uintptr // size of a completion: 64 or 128 bytes; the fixed part is the last 64
-	mask     uint32
-	round    uint32 // index of the bit of consumed that equals the owner bit
-	consumed uint32 // number of consumed completions
-	record   *record
-	events   atomic.Uint32 // number of received events; part of the next request for an event
-	bell     unsafe.Pointer
-	number   uint32
-	stranger uint32                // number of an unknown queue pair that a completion named, or 0
-	pairs    map[uint32]*queuePair // by number
-	targets  map[uint32]*queuePair // receivers of XRC, by the index of their shared receive queue
-	device   *Queues
-	c        *ibv.CQ
+	mu        lock.Lock
+	held      *lock.Lock // replaces mu if not nil: callers of Poll hold it
+	last      *queuePair // queue pair of the last completion
+	first     unsafe.Pointer
+	size      uintptr // size of a completion: 64 or 128 bytes; the fixed part is the last 64
+	mask      uint32
+	round     uint32 // index of the bit of consumed that equals the owner bit
+	consumed  uint32 // number of consumed completions
+	record    *record
+	events    atomic.Uint32 // number of received events; part of the next request for an event
+	bell      unsafe.Pointer
+	number    uint32
+	unknownQP uint32                // number of an unknown queue pair that a completion named, or 0
+	pairs     map[uint32]*queuePair // by number
+	targets   map[uint32]*queuePair // receivers of XRC, by the index of their shared receive queue
+	device    *Queues
+	c         *ibv.CQ
 }
 
 // record is the doorbell record of a completion queue.
 type record struct {
-	consumed atomic.Uint32
-	asked    uint32 // the last request for an event
+	consumed    atomic.Uint32
+	lastRequest uint32 // the last request for an event
 }
 
 // Parts of completions that libmlx5's headers do not name.
 const (
-	cqe        = unsafe.Sizeof(mlx5dv.MLX5CQE64{})
-	formats    = 3 << 2 // mask in the last byte: location of a small message
-	compressed = 3 << 2 // not a completion, but the common part of several others
-	nobody     = 0      // number of a queue pair that does not exist
+	cqe         = unsafe.Sizeof(mlx5dv.MLX5CQE64{})
+	formats     = 3 << 2 // mask in the last byte: location of a small message
+	compressed  = 3 << 2 // not a completion, but the common part of several others
+	noQueuePair = 0      // number of a queue pair that does not exist
 )
 
 func newCompletionQueue(d *Queues, c *ibv.CQ, out *mlx5dv.CQ) *completionQueue {
@@ -94,8 +94,8 @@ func (q *completionQueue) at(number uint32) *mlx5dv.MLX5CQE64 {
 	return (*mlx5dv.MLX5CQE64)(unsafe.Add(q.first, uintptr(number&q.mask)*q.size+q.size-cqe))
 }
 
-// there reports whether the device has written a completion. Its other fields may be read after acquire.
-func (q *completionQueue) there(number uint32) bool {
+// isWritten reports whether the device has written a completion. Its other fields may be read after acquire.
+func (q *completionQueue) isWritten(number uint32) bool {
 	const last = unsafe.Offsetof(mlx5dv.MLX5CQE64{}.OpOwn) &^ 3 // the word that contains OpOwn
 	word := (*atomic.Uint32)(unsafe.Add(unsafe.Pointer(q.at(number)), last)).Load()
 	own := uint8(word >> 24)
@@ -129,7 +129,7 @@ func (q *completionQueue) take(wcs []ibv.WC, extended bool) int32 {
 	n, begin := 0, q.consumed
 	for n < len(wcs) {
 		ready := q.consumed
-		for end := ready + uint32(len(wcs)-n); ready != end && q.there(ready); {
+		for end := ready + uint32(len(wcs)-n); ready != end && q.isWritten(ready); {
 			ready++
 		}
 		if ready == q.consumed {
@@ -146,23 +146,23 @@ func (q *completionQueue) take(wcs []ibv.WC, extended bool) int32 {
 				n++
 			case broken:
 				if n > 0 { // the next poll reports the error
-					q.tell()
+					q.publishConsumed()
 					return int32(n)
 				}
 				q.consumed++
-				q.tell()
+				q.publishConsumed()
 				return -1
 			}
 		}
 	}
 	if q.consumed != begin {
-		q.tell()
+		q.publishConsumed()
 	}
 	return int32(n)
 }
 
-// tell publishes the number of consumed completions. The device may then overwrite them.
-func (q *completionQueue) tell() {
+// publishConsumed publishes the number of consumed completions. The device may then overwrite them.
+func (q *completionQueue) publishConsumed() {
 	lock.StoreRelease32(&q.record.consumed, uint32(be32(q.consumed&0xffffff)))
 }
 
@@ -200,14 +200,14 @@ func (q *completionQueue) drop(p *queuePair) {
 		return
 	}
 	defer q.locked().Unlock()
-	for number := q.consumed; number-q.consumed <= q.mask && q.there(number); number++ {
+	for number := q.consumed; number-q.consumed <= q.mask && q.isWritten(number); number++ {
 		acquire()
 		e := q.at(number)
 		if !p.owns(e) {
 			continue
 		}
-		q.giveBack(e, p)
-		e.SOPDropQPN = nobody
+		q.releaseRecv(e, p)
+		e.SOPDropQPN = noQueuePair
 	}
 }
 
@@ -236,11 +236,11 @@ func (p *queuePair) owns(e *mlx5dv.MLX5CQE64) bool {
 	if p.c != nil {
 		return number == p.c.QPNum
 	}
-	return number != nobody && isReceive(e.OpOwn>>4) && host32(e.SRQNUIdx)&0xffffff == p.srq.index
+	return number != noQueuePair && isReceive(e.OpOwn>>4) && host32(e.SRQNUIdx)&0xffffff == p.srq.index
 }
 
-// giveBack frees the receive of a dropped completion.
-func (q *completionQueue) giveBack(e *mlx5dv.MLX5CQE64, p *queuePair) {
+// releaseRecv frees the receive of a dropped completion.
+func (q *completionQueue) releaseRecv(e *mlx5dv.MLX5CQE64, p *queuePair) {
 	if isReceive(e.OpOwn>>4) && p.srq != nil {
 		p.srq.free(host16(e.WQECounter))
 	}
@@ -256,9 +256,9 @@ func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	if solicitedOnly {
 		what = mlx5dv.MLX5_CQ_DB_REQ_NOT_SOL
 	}
-	asked := q.events.Load()&3<<28 | what | q.consumed&0xffffff
-	doorbell := [2]ibv.BE32{be32(asked), be32(q.number)}
-	ring(&q.record.asked, uint32(be32(asked)), q.bell, unsafe.Pointer(&doorbell))
+	lastRequest := q.events.Load()&3<<28 | what | q.consumed&0xffffff
+	doorbell := [2]ibv.BE32{be32(lastRequest), be32(q.number)}
+	ring(&q.record.lastRequest, uint32(be32(lastRequest)), q.bell, unsafe.Pointer(&doorbell))
 	return 0
 }
 
@@ -275,7 +275,7 @@ func (q *completionQueue) Resize(out *mlx5dv.CQ, exchange func() error) error {
 	}
 	old := completionQueue{first: q.first, size: q.size, mask: q.mask, round: q.round}
 	q.first, q.mask, q.round = pointer(out.Buf), out.CQECnt-1, uint32(bits.TrailingZeros32(out.CQECnt))
-	for number := q.consumed; number-q.consumed <= old.mask && old.there(number); number++ {
+	for number := q.consumed; number-q.consumed <= old.mask && old.isWritten(number); number++ {
 		acquire()
 		from, to := old.at(number), q.at(number+1)
 		if from.OpOwn>>4 == mlx5dv.MLX5_CQE_RESIZE_CQ {
@@ -286,7 +286,7 @@ func (q *completionQueue) Resize(out *mlx5dv.CQ, exchange func() error) error {
 		to.OpOwn = to.OpOwn&^mlx5dv.MLX5_CQE_OWNER_MASK | uint8((number+1)>>q.round&1)
 	}
 	q.consumed++
-	q.tell()
+	q.publishConsumed()
 	return nil
 }
 

@@ -112,24 +112,24 @@ type room struct {
 }
 
 const (
-	most    = 8 // maximum requests in a list
-	entries = 6 // maximum entries of a request, one more than fit
-	data    = 4096
+	maxRequests = 8 // maximum requests in a list
+	entries     = 6 // maximum entries of a request, one more than fit
+	data        = 4096
 )
 
 // requests holds requests in memory that C can read.
 type requests struct {
-	wrs  [most]ibv.SendWR
-	sges [most][entries]ibv.SGE
-	mws  [most]ibv.MW
+	wrs  [maxRequests]ibv.SendWR
+	sges [maxRequests][entries]ibv.SGE
+	mws  [maxRequests]ibv.MW
 	mr   ibv.MR
 	bad  [2]ibv.Ptr[ibv.SendWR]
-	wcs  [2][most]ibv.WC
+	wcs  [2][maxRequests]ibv.WC
 }
 
 type receives struct {
-	wrs  [most]ibv.RecvWR
-	sges [most][entries]ibv.SGE
+	wrs  [maxRequests]ibv.RecvWR
+	sges [maxRequests][entries]ibv.SGE
 	bad  [2]ibv.Ptr[ibv.RecvWR]
 }
 

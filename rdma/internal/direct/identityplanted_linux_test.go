@@ -91,7 +91,7 @@ func TestIdentityPlantedRequests(t *testing.T) {
 			}
 			assert.False(t, w.differ(at, mlx5dv.MLX5_CQE_REQ), "%s: equal without a wrong value", planted.field)
 			if post(planted.plant) {
-				assert.True(t, w.differ(at, mlx5dv.MLX5_CQE_REQ), "%s: nobody noticed", planted.field)
+				assert.True(t, w.differ(at, mlx5dv.MLX5_CQE_REQ), "%s: not detected", planted.field)
 			}
 		}
 	}
@@ -213,7 +213,7 @@ func TestIdentityPlanted(t *testing.T) {
 			w.write(own)
 			slot := w.cqes[1][w.in.size-cqe:]
 			slot[planted.at] ^= planted.bit
-			assert.True(t, w.readDifferently(), "nobody noticed")
+			assert.True(t, w.readDifferently(), "not detected")
 		})
 	}
 }

@@ -44,7 +44,7 @@ func opcodesOf(kind ibv.QPType) []ibv.WROpcode {
 func (w *twin) fill() *ibv.SendWR {
 	n := 1
 	if w.chance(2) {
-		n = 1 + w.rand.IntN(most)
+		n = 1 + w.rand.IntN(maxRequests)
 	}
 	l := w.list
 	all := opcodesOf(w.qp.QPType)
@@ -179,7 +179,7 @@ func (w *twin) same(name string) {
 
 // receive posts the same receives to both sides.
 func (w *twin) receive(t *testing.T) {
-	n := 1 + w.rand.IntN(most)
+	n := 1 + w.rand.IntN(maxRequests)
 	l := w.recvs
 	for i := range n {
 		r := &l.wrs[i]
@@ -221,18 +221,18 @@ func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 	e.App, e.SRQNUIdx = 0, ibv.ToBE32(w.user) // no tag matching
 	failed := w.chance(4)
 	var opcode, operation uint8
-	var most uint32
+	var maxBytes uint32
 	switch {
 	case w.chance(2) && len(w.sent) > 0:
 		i := w.rand.IntN(len(w.sent)) // earlier requests complete with it
 		p := w.sent[i]
 		w.sent = w.sent[i+1:]
-		e.WQECounter, operation, opcode, most = ibv.ToBE16(p.at), p.opcode, mlx5dv.MLX5_CQE_REQ, p.bytes
+		e.WQECounter, operation, opcode, maxBytes = ibv.ToBE16(p.at), p.opcode, mlx5dv.MLX5_CQE_REQ, p.bytes
 		if failed {
 			opcode = mlx5dv.MLX5_CQE_REQ_ERR
 		}
 	case len(w.received) > 0:
-		e.WQECounter, most = ibv.ToBE16(w.received[0].at), w.received[0].bytes
+		e.WQECounter, maxBytes = ibv.ToBE16(w.received[0].at), w.received[0].bytes
 		w.received = w.received[1:]
 		opcode = mlx5dv.MLX5_CQE_RESP_WR_IMM + uint8(w.rand.IntN(4))
 		if failed {
@@ -248,18 +248,18 @@ func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 		known := []uint8{1, 2, 4, 5, 6, 16, 17, 18, 19, 20, 21, 22, 34}
 		(*mlx5dv.MLX5ErrCQE)(unsafe.Pointer(&e)).Syndrome = known[w.rand.IntN(len(known))]
 	}
-	if most > 0 && opcode == mlx5dv.MLX5_CQE_REQ && operation != mlx5dv.MLX5_OPCODE_RDMA_READ {
-		most = 8 // libmlx5 sets the length of atomic operations' entries to 8
+	if maxBytes > 0 && opcode == mlx5dv.MLX5_CQE_REQ && operation != mlx5dv.MLX5_OPCODE_RDMA_READ {
+		maxBytes = 8 // libmlx5 sets the length of atomic operations' entries to 8
 	}
 	misread := opcode == mlx5dv.MLX5_CQE_REQ && w.in.size == 128 && os.Getenv(envOld) != ""
 	// among sends, only those of an RC queue pair have data in the completion
-	carries := isReceive(opcode) || most > 0 && w.qp.QPType == ibv.QPT_RC
+	carries := isReceive(opcode) || maxBytes > 0 && w.qp.QPType == ibv.QPT_RC
 	if !failed && carries && !misread && w.chance(2) {
 		e.OpOwn |= mlx5dv.MLX5_INLINE_SCATTER_32
-		e.ByteCnt = ibv.ToBE32(min(most, uint32(w.rand.IntN(33))))
+		e.ByteCnt = ibv.ToBE32(min(maxBytes, uint32(w.rand.IntN(33))))
 		if w.in.size == 128 && w.chance(2) {
 			e.OpOwn ^= mlx5dv.MLX5_INLINE_SCATTER_32 | mlx5dv.MLX5_INLINE_SCATTER_64
-			e.ByteCnt = ibv.ToBE32(min(most, uint32(w.rand.IntN(65))))
+			e.ByteCnt = ibv.ToBE32(min(maxBytes, uint32(w.rand.IntN(65))))
 		}
 	}
 	return e, true
@@ -282,7 +282,7 @@ func (w *twin) write(e mlx5dv.MLX5CQE64) {
 // poll writes completions and polls them on both sides.
 func (w *twin) poll(t *testing.T) {
 	n := 0
-	for range w.rand.IntN(most) {
+	for range w.rand.IntN(maxRequests) {
 		if e, ok := w.completion(); ok {
 			w.write(e)
 			n++
@@ -310,7 +310,7 @@ func (w *twin) poll(t *testing.T) {
 		t.Fatalf("libmlx5 polls %d, Go %d, of %d", c, g, n)
 	}
 	for i := range w.list.wcs[0] {
-		if extended { // there is no function for this field
+		if extended { // isWritten is no function for this field
 			w.list.wcs[0][i].PKeyIndex = w.list.wcs[1][i].PKeyIndex
 		}
 		if bytesOf(&w.list.wcs[0][i]) != bytesOf(&w.list.wcs[1][i]) {

@@ -18,8 +18,8 @@ import (
 
 const ebusy = int32(syscall.EBUSY)
 
-// remedy is the hint of all errors.
-const remedy = ": use it only through package rdma, or create it without a Path"
+// hint is the hint of all errors.
+const hint = ": use it only through package rdma, or create it without a Path"
 
 func (refusing) Misused(bool) string { return "" }
 func (refusing) Inspect() string     { return "" }
@@ -55,16 +55,16 @@ func (q *sendQueue) misused(requests bool) string {
 	switch {
 	case record != own:
 		return fmt.Sprintf("C has also posted sends to the queue pair, or moved it to RESET: its doorbell record "+
-			"has %d as the next block, and package rdma has %d", record, own) + remedy
-	case q.posted-q.done.Load() > q.most:
-		return "C has also posted sends to the queue pair: a request has completed twice" + remedy
+			"has %d as the next block, and package rdma has %d", record, own) + hint
+	case q.posted-q.done.Load() > q.maxOutstanding:
+		return "C has also posted sends to the queue pair: a request has completed twice" + hint
 	}
 	if !requests {
 		return ""
 	}
 	if at, is := q.overwritten(); is {
 		return fmt.Sprintf("C has also posted sends to the queue pair: block %d has a different request",
-			at&0xffff) + remedy
+			at&0xffff) + hint
 	}
 	return ""
 }
@@ -95,7 +95,7 @@ func (q *recvQueue) misused() string {
 	}
 	if record := host32(ibv.BE32(atomic.LoadUint32(q.record))); record != q.posted&0xffff {
 		return fmt.Sprintf("C has also posted receives to the queue pair, or moved it to RESET: its doorbell "+
-			"record counts %d, and package rdma counts %d", record, q.posted&0xffff) + remedy
+			"record counts %d, and package rdma counts %d", record, q.posted&0xffff) + hint
 	}
 	return ""
 }
@@ -112,7 +112,7 @@ func (q *sharedQueue) Misused(bool) string {
 
 func (q *sharedQueue) misused(record uint32) string {
 	return fmt.Sprintf("C has also posted receives to the queue: its doorbell record counts %d, and package rdma "+
-		"counts %d", record, q.posted) + remedy
+		"counts %d", record, q.posted) + hint
 }
 
 // Inspect also compares libmlx5's counters of the queue.
@@ -150,9 +150,9 @@ func (q *completionQueue) misused() string {
 	switch {
 	case record != own:
 		return fmt.Sprintf("C has also polled the completion queue: its doorbell record counts %d "+
-			"completions, and package rdma counts %d", record, own) + remedy
-	case q.stranger != 0:
-		return fmt.Sprintf("C has created queue pair %#x, which uses the completion queue", q.stranger) + remedy
+			"completions, and package rdma counts %d", record, own) + hint
+	case q.unknownQP != 0:
+		return fmt.Sprintf("C has created queue pair %#x, which uses the completion queue", q.unknownQP) + hint
 	}
 	return ""
 }

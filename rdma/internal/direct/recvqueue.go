@@ -13,27 +13,27 @@ import (
 
 // recvQueue is a ring of receives, each with space for the same number of entries.
 type recvQueue struct {
-	mu     lock.Lock
-	first  unsafe.Pointer
-	stride uintptr
-	mask   uint32
-	sges   int32
-	posted uint32        // number of posted receives since creation
-	most   uint32        // maximum number of outstanding receives
-	done   atomic.Uint32 // number of completed receives since creation
-	ids    []uint64      // wr_ids by slot
-	record *uint32
-	passed passed
-	c      *ibv.QP
+	mu             lock.Lock
+	first          unsafe.Pointer
+	stride         uintptr
+	mask           uint32
+	sges           int32
+	posted         uint32        // number of posted receives since creation
+	maxOutstanding uint32        // maximum number of outstanding receives
+	done           atomic.Uint32 // number of completed receives since creation
+	ids            []uint64      // wr_ids by slot
+	record         *uint32
+	passed         passed
+	c              *ibv.QP
 }
 
 func (q *recvQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap) {
 	q.c = qp.c
 	if qp.srq != nil || out.RQ.WQECnt == 0 {
-		return // no receive queue: most is 0
+		return // no receive queue: maxOutstanding is 0
 	}
 	q.first, q.stride, q.mask = pointer(out.RQ.Buf), uintptr(out.RQ.Stride), out.RQ.WQECnt-1
-	q.most, q.sges = cap.MaxRecvWR, int32(cap.MaxRecvSGE)
+	q.maxOutstanding, q.sges = cap.MaxRecvWR, int32(cap.MaxRecvSGE)
 	q.ids = make([]uint64, out.RQ.WQECnt)
 	q.record = (*uint32)(unsafe.Add(unsafe.Pointer(out.DBRec.Deref()), 4*mlx5dv.MLX5_RCV_DBR))
 }
@@ -56,7 +56,7 @@ func (q *recvQueue) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int3
 	n := uint32(0)
 	for w := list; w != nil; w = w.Next.Deref() {
 		switch {
-		case q.posted+n-q.done.Load() >= q.most:
+		case q.posted+n-q.done.Load() >= q.maxOutstanding:
 			errno = enomem
 		case w.NumSGE > q.sges || q.c.State == ibv.QPS_RESET:
 			errno = einval

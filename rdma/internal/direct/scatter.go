@@ -15,11 +15,11 @@ func inside(e *mlx5dv.MLX5CQE64, length uint32) []byte {
 	if e.OpOwn&formats == 0 || length == 0 {
 		return nil
 	}
-	at, most := unsafe.Pointer(e), uint32(32)
+	at, maxOutstanding := unsafe.Pointer(e), uint32(32)
 	if e.OpOwn&mlx5dv.MLX5_INLINE_SCATTER_32 == 0 {
-		at, most = unsafe.Add(at, -int(cqe)), 64
+		at, maxOutstanding = unsafe.Add(at, -int(cqe)), 64
 	}
-	return unsafe.Slice((*byte)(at), min(length, most))
+	return unsafe.Slice((*byte)(at), min(length, maxOutstanding))
 }
 
 // spread copies a message to the memory of entries and removes the copied part from it.

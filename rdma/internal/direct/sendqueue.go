@@ -25,27 +25,27 @@ const (
 //
 // The fields that PostOne uses come first, in two cache lines.
 type sendQueue struct {
-	first    unsafe.Pointer // start of the ring
-	requests []sendRequest  // indexed by a request's first block
-	record   *uint32
-	register *register
-	mask     uint32 // mask of block numbers
-	next     uint32 // number of the next request's first block, since creation
-	posted   uint32 // number of posted requests, since creation
-	limit    uint32 // maximum of posted, updated when it is reached
-	number   uint32 // the queue pair's number, in the format of requests
-	inline   uint32 // maximum inline bytes
-	passed   passed
-	usual    uint32 // opcodes below this one are supported by short
-	signal   uint8  // flags set in every request
-	fence    uint8  // fence of the next request, set by a request that changes a key
-	state    *ibv.QPState
+	first     unsafe.Pointer // start of the ring
+	requests  []sendRequest  // indexed by a request's first block
+	record    *uint32
+	register  *register
+	mask      uint32 // mask of block numbers
+	next      uint32 // number of the next request's first block, since creation
+	posted    uint32 // number of posted requests, since creation
+	limit     uint32 // maximum of posted, updated when it is reached
+	number    uint32 // the queue pair's number, in the format of requests
+	inline    uint32 // maximum inline bytes
+	passed    passed
+	commonOps uint32 // opcodes below this one are supported by short
+	signal    uint8  // flags set in every request
+	fence     uint8  // fence of the next request, set by a request that changes a key
+	state     *ibv.QPState
 
-	qp   *queuePair
-	most uint32         // maximum number of outstanding requests
-	sges int32          // maximum entries of a request
-	end  unsafe.Pointer // end of the ring
-	kind ibv.QPType
+	qp             *queuePair
+	maxOutstanding uint32         // maximum number of outstanding requests
+	sges           int32          // maximum entries of a request
+	end            unsafe.Pointer // end of the ring
+	kind           ibv.QPType
 	// address is the result of addressIn, for datagrams
 	address uintptr
 	mu      lock.Lock
@@ -66,17 +66,17 @@ func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne 
 	q.first = pointer(out.SQ.Buf)
 	q.end = unsafe.Add(q.first, uintptr(out.SQ.WQECnt)*block)
 	q.mask = out.SQ.WQECnt - 1
-	q.most, q.sges, q.inline = cap.MaxSendWR, int32(cap.MaxSendSGE), cap.MaxInlineData
+	q.maxOutstanding, q.sges, q.inline = cap.MaxSendWR, int32(cap.MaxSendSGE), cap.MaxInlineData
 	q.number, q.kind = qp.c.QPNum<<8, qp.c.QPType
 	q.record = (*uint32)(unsafe.Add(unsafe.Pointer(out.DBRec.Deref()), 4*mlx5dv.MLX5_SND_DBR))
 	q.requests = make([]sendRequest, out.SQ.WQECnt)
-	q.limit = q.most
+	q.limit = q.maxOutstanding
 	switch {
 	case q.sges == 0:
 	case q.kind == ibv.QPT_RC:
-		q.usual = uint32(ibv.WR_RDMA_READ) + 1
+		q.commonOps = uint32(ibv.WR_RDMA_READ) + 1
 	case q.kind == ibv.QPT_UC:
-		q.usual = uint32(ibv.WR_SEND_WITH_IMM) + 1
+		q.commonOps = uint32(ibv.WR_SEND_WITH_IMM) + 1
 	}
 	if everyOne {
 		q.signal = mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE
@@ -99,7 +99,7 @@ func (q *sendQueue) exclude(f func()) {
 
 func (q *sendQueue) reset() {
 	q.exclude(func() {
-		q.next, q.posted, q.fence, q.limit = 0, 0, 0, q.most
+		q.next, q.posted, q.fence, q.limit = 0, 0, 0, q.maxOutstanding
 		q.done.Store(0)
 		clear(q.requests) // so that overwritten does not find old requests with new numbers
 	})
@@ -108,7 +108,7 @@ func (q *sendQueue) reset() {
 // full reports whether n more requests would exceed the maximum number of outstanding requests.
 func (q *sendQueue) full(n uint32) bool {
 	if int32(q.limit-q.posted-n) <= 0 {
-		q.limit = q.done.Load() + q.most
+		q.limit = q.done.Load() + q.maxOutstanding
 	}
 	return int32(q.limit-q.posted-n) <= 0
 }

@@ -86,8 +86,8 @@ func (q *sharedQueue) append(place uint16) {
 	q.tail = place
 }
 
-// again reposts a receive that the device could not use.
-func (q *sharedQueue) again(place uint16) {
+// repost reposts a receive that the device could not use.
+func (q *sharedQueue) repost(place uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.append(place)

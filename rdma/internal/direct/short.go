@@ -30,7 +30,7 @@ var _ = [1]byte{}[ibv.WR_SEND-2|ibv.WR_SEND_WITH_IMM-3|ibv.WR_RDMA_WRITE_WITH_IM
 // It calls no function: a call for the copy would make each request of a list a tenth slower.
 func (q *sendQueue) short(w *ibv.SendWR, number uint32, fence uint8) (units uint32) {
 	op, flags := w.Opcode, w.SendFlags
-	if w.NumSGE != 1 || uint32(op) >= q.usual || *q.state < ibv.QPS_RTS {
+	if w.NumSGE != 1 || uint32(op) >= q.commonOps || *q.state < ibv.QPS_RTS {
 		return 0
 	}
 	front := uint32(2) // words of the control segment and the remote address
@@ -101,7 +101,7 @@ func (q *sendQueue) tail(w *ibv.SendWR, fence uint8) uint64 {
 func (p *queuePair) PostOne(w *ibv.SendWR) bool {
 	q := &p.send
 	r, op, at := q.register, w.Opcode, q.next
-	if w.NumSGE != 1 || uint32(op) >= q.usual || w.SendFlags&ibv.SEND_INLINE != 0 || int32(q.limit-q.posted) <= 0 ||
+	if w.NumSGE != 1 || uint32(op) >= q.commonOps || w.SendFlags&ibv.SEND_INLINE != 0 || int32(q.limit-q.posted) <= 0 ||
 		*q.state < ibv.QPS_RTS || !r.whole[0] || r.shared.Load() {
 		return q.one(w)
 	}

@@ -276,8 +276,8 @@ func (l *Life) finish() (gone bool, err error) {
 	return gone, err
 }
 
-// most is the maximum number of children that an error names.
-const most = 4
+// maxNames is the maximum number of children that an error names.
+const maxNames = 4
 
 // neededBy returns an error if objects that are not in all need this one. The caller holds mu.
 //
@@ -294,10 +294,10 @@ func (l *Life) neededBy(all set) error {
 	}
 	slices.SortFunc(by, func(a, b *Life) int { return cmp.Compare(a.number, b.number) })
 	var names []string
-	for _, c := range by[:min(len(by), most)] {
+	for _, c := range by[:min(len(by), maxNames)] {
 		names = append(names, c.name)
 	}
-	if more := len(by) - most; more > 0 {
+	if more := len(by) - maxNames; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return InUse(l.name, "needed by "+strings.Join(names, ", ")+", which must be closed first")

@@ -41,23 +41,23 @@ var wanted atomic.Bool
 // Want enables recording.
 func Want() { wanted.Store(true) }
 
-// most is the maximum number of recorded calls. It must include the program's, which follow those of this module.
-const most = 48
+// maxCalls is the maximum number of recorded calls. It must include the program's, which follow those of this module.
+const maxCalls = 48
 
 // Here returns the call stack of the caller if recording is enabled, and otherwise the zero Place.
 func Here() Place {
 	if !wanted.Load() {
 		return Place{}
 	}
-	calls := make([]uintptr, most)
+	calls := make([]uintptr, maxCalls)
 	calls = calls[:runtime.Callers(3, calls)]
-	work, _ := behalf.Load(goroutine())
+	work, _ := workByGoroutine.Load(goroutine())
 	by, _ := work.(*Work)
 	return Place{calls, by}
 }
 
-// behalf maps goroutines that run For to their work.
-var behalf sync.Map
+// workByGoroutine maps goroutines that run For to their work.
+var workByGoroutine sync.Map
 
 // For calls do, which creates objects as part of work w. It is needed because the call stack of this module's
 // goroutines contains no calls of the program.
@@ -67,8 +67,8 @@ func For(w *Work, do func()) {
 		return
 	}
 	own := goroutine()
-	behalf.Store(own, w)
-	defer behalf.Delete(own)
+	workByGoroutine.Store(own, w)
+	defer workByGoroutine.Delete(own)
 	do()
 }
 

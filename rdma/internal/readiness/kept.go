@@ -14,7 +14,7 @@ import (
 // threads is the number of threads that waits currently block.
 var threads atomic.Int64
 
-const mostThreads = 32
+const maxThreads = 32
 
 // KeepThread makes waits block their threads in a system call, as long as fewer than 32 do so. Such a thread wakes at
 // once. With the netpoller, the thread that watches all descriptors wakes first and must then wake another.
@@ -23,7 +23,7 @@ func (r *FD) KeepThread(keep bool) { r.keep.Store(keep) }
 // waitWithThread is Wait that blocks the thread. If done is false, the caller must wait otherwise.
 func (r *FD) waitWithThread(ctx context.Context, try, stop func() bool) (done, got bool, err error) {
 	defer threads.Add(-1)
-	if threads.Add(1) > mostThreads {
+	if threads.Add(1) > maxThreads {
 		return false, false, nil
 	}
 	k, err := r.thread() // before stop is called, as in Wait

@@ -90,7 +90,7 @@ func TestKeptThread(t *testing.T) {
 
 // TestFewThreadsAreKept: the number of blocked threads is limited. Further waits use the netpoller.
 func TestFewThreadsAreKept(t *testing.T) {
-	const most = mostThreads
+	const most = maxThreads
 	done := make(chan bool, most+2)
 	var raises []func()
 	for i := range most + 2 {

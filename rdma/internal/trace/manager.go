@@ -12,9 +12,9 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// managed contains the decoders of the connection manager's functions. Each line contains the ID, by which readers
+// managerDecoders contains the decoders of the connection manager's functions. Each line contains the ID, by which readers
 // match calls and events.
-var managed = map[string]decoder{
+var managerDecoders = map[string]decoder{
 	"rdma_create_id": {before: func(l *line, a []uint64) {
 		if a[0] == 0 { // without a channel, the ID has no events
 			l.number("synchronous", 1)

@@ -221,8 +221,8 @@ func (l *line) recvs(list *ibv.RecvWR) {
 	}
 }
 
-// most is the maximum number of recorded entries per request.
-const most = 32
+// maxEntries is the maximum number of recorded entries per request.
+const maxEntries = 32
 
 func (l *line) sges(list ibv.Ptr[ibv.SGE], n int32) {
 	if list == 0 || n <= 0 {
@@ -230,7 +230,7 @@ func (l *line) sges(list ibv.Ptr[ibv.SGE], n int32) {
 	}
 	l.list("sges")
 	defer l.end()
-	for i := range min(int(n), most) {
+	for i := range min(int(n), maxEntries) {
 		s := ibv.Ptr[ibv.SGE](uintptr(list) + uintptr(i)*sgeSize).Deref()
 		l.open()
 		l.address("at", s.Addr)

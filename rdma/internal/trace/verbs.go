@@ -130,7 +130,7 @@ var decoders = map[string]decoder{
 
 // decoderOf returns the decoder of a function.
 func decoderOf(function string) decoder {
-	if d, ok := managed[function]; ok {
+	if d, ok := managerDecoders[function]; ok {
 		return d
 	}
 	return decoders[function]

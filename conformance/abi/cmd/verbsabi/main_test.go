@@ -263,7 +263,7 @@ func TestCouldNotCheck(t *testing.T) {
 			"want at least 1"},
 		{[]string{"headers"}, "open headers: no such file"},
 		{[]string{"headers", "libraries"}, "unexpected arguments"},
-		{[]string{"-host", empty}, "a host needs a program"},
+		{[]string{"-host", empty}, "-host needs a program"},
 	} {
 		code, out, errs := command(test.args...)
 		assert.Equal(t, 2, code, "%v: %s", test.args, out)
@@ -406,7 +406,7 @@ func TestDWARF(t *testing.T) {
 		{[]string{"-I", dir, "-dwarf", same}, "omit -I"},
 		{[]string{"-debug-dir", dir}, "-debug-dir needs -dwarf"},
 		{[]string{"-only", "layouts", "-dwarf", junit}, "bad magic number"},
-		{[]string{"-btf", same}, "it has no section .BTF"},
+		{[]string{"-btf", same}, "no section .BTF"},
 	} {
 		code, _, errs := command(test.args...)
 		assert.Equal(t, 2, code, test.args)

@@ -10,10 +10,10 @@ import (
 
 // OnHeap reports whether a byte belongs to an object of Go's heap, which does not move while it is pinned. It returns
 // false if that cannot be determined.
-func OnHeap(b *byte) bool { return pinnersTell() && pins(b) == 1 }
+func OnHeap(b *byte) bool { return pinnersWork() && pins(b) == 1 }
 
-// pinnersTell reports whether pins gives correct results for known memory.
-var pinnersTell = sync.OnceValue(func() bool { return pins(&new([64]byte)[1]) == 1 && pins(&noHeap) == 0 })
+// pinnersWork reports whether pins gives correct results for known memory.
+var pinnersWork = sync.OnceValue(func() bool { return pins(&new([64]byte)[1]) == 1 && pins(&noHeap) == 0 })
 
 var noHeap byte
 

@@ -77,7 +77,7 @@ func TestSynchronousIdentifiers(t *testing.T) {
 	require.Equal(t, 1, n)
 	require.NoError(t, rdma.Disconnect(id))
 	served.Wait()
-	assert.ErrorIs(t, rdma.MigrateID(id, nil), syscall.EINVAL, "it is already synchronous")
+	assert.ErrorIs(t, rdma.MigrateID(id, nil), syscall.EINVAL, "already synchronous")
 	require.NoError(t, rdma.DestroyEP(id))
 
 	refused := r.endpoint("soft0", "7472", 0, 0, &ibv.QPInitAttr{Cap: testCaps})
