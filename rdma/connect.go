@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
@@ -214,8 +215,9 @@ func (q *QP) decide(on GIDQuery) error {
 //
 // The kernel may wait until the network resolves the peer's Ethernet address; ETIMEDOUT means that nothing answered.
 // Connect does not contact the peer, which has to connect as well: connecting to the number of a queue pair that does
-// not exist succeeds, as in C, and the first request then completes with RETRY_EXC_ERR (status 12). If Connect fails,
-// the queue pair goes back to RESET, so that Connect can be called again.
+// not exist succeeds, as in C, and the first request then completes with RETRY_EXC_ERR (status 12). soft0 and soft1 do
+// not reach the devices of other processes: if the peer there has the number of this queue pair, as the first of each
+// process, the error is EINVAL. If Connect fails, the queue pair goes back to RESET, so that Connect can be called again.
 //
 // C: ibv_modify_qp
 //
@@ -224,6 +226,11 @@ func (q *QP) Connect(peer Endpoint) error {
 	attr, err := q.ConnectAttr(peer)
 	if err != nil {
 		return err
+	}
+	if own, err := q.Endpoint(); err == nil && chosen.IsSoftware(q.device.info.Backend) && peer.GID == own.GID &&
+		peer.QPNum == own.QPNum && peer.PSN != own.PSN {
+		return invalid("ibv_modify_qp", q.name, "the peer's endpoint has this number and GID, but another PSN: it is of "+
+			"another process, which %s does not reach; give each process a device soft@ADDRESS", q.device.Name())
 	}
 	return q.ConnectWith(attr)
 }

@@ -233,15 +233,17 @@ func needsLibrary(backend runtime.Backend, reason string, err error) string {
 	return reason + ": open it without " + kernel.Prefix + " and " + chosen.NativeVariable
 }
 
+const softwareHint = "%s=soft0 in the environment takes a software device, and soft@ADDRESS one that reaches other " +
+	"processes"
+
 // openFirst opens the kernel's first device.
 func openFirst() (*Device, error) {
 	all, err := kernelDevices()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w; %s=soft0 in the environment takes a software device", err, chosen.Variable)
+		return nil, fmt.Errorf("%w; "+softwareHint, err, chosen.Variable)
 	case len(all) == 0:
-		return nil, fmt.Errorf("%w; %s=soft0 in the environment takes a software device", &UnknownDeviceError{},
-			chosen.Variable)
+		return nil, fmt.Errorf("%w; "+softwareHint, &UnknownDeviceError{}, chosen.Variable)
 	}
 	return all[0].Open()
 }

@@ -57,7 +57,7 @@ func TestNoKernelDevices(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Len(t, all, 2)
 	_, err = rdma.Open("")
-	assert.ErrorContains(t, err, "; GOVERBS_DEVICE=soft0 in the environment takes a software device")
+	assert.ErrorContains(t, err, "; GOVERBS_DEVICE=soft0 in the environment takes a software device, and soft@ADDRESS one that reaches other")
 	assert.NotContains(t, err.Error(), "\n")
 	if _, err := os.Stat("/sys/class/infiniband_verbs"); err != nil {
 		_, err = rdma.DevicesOf(runtime.Native)
