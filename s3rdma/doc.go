@@ -27,7 +27,7 @@
 // path, query, headers, and the body as it would have been sent over HTTP. So the S3 server authenticates the request
 // that the SDK signed, and checks its payload hash. For a PUT this happens after the transfer.
 //
-// Other clients of the protocol do not repeat the original request. Options.Authorize verifies their signatures;
+// Other clients of the protocol do not repeat the original request. HandlerOptions.Authorize verifies their signatures;
 // without it, an S3 server that requires signatures rejects their replayed requests.
 //
 // It is tested on software devices and on Soft-RoCE.
