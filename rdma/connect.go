@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/internal/chosen"
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
@@ -215,8 +216,9 @@ func (q *QP) decide(on GIDQuery) error {
 //
 // The kernel may block until it has resolved the peer's Ethernet address; ETIMEDOUT means that there was no answer.
 // Connect does not contact the peer, which must connect as well. Connecting to a queue pair that does not exist
-// succeeds, as in C; the first request then completes with RETRY_EXC_ERR (status 12). If Connect fails, it moves the
-// queue pair back to RESET, so that Connect can be called again.
+// succeeds, as in C; the first request then completes with RETRY_EXC_ERR (status 12). On soft0 and soft1, which cannot
+// reach other processes, an endpoint with this queue pair's number and another PSN is EINVAL. If Connect fails, it moves
+// the queue pair back to RESET, so that Connect can be called again.
 //
 // C: ibv_modify_qp
 //
@@ -225,6 +227,12 @@ func (q *QP) Connect(peer Endpoint) error {
 	attr, err := q.ConnectAttr(peer)
 	if err != nil {
 		return err
+	}
+	if own, err := q.Endpoint(); err == nil && chosen.IsSoftware(q.device.info.Backend) && peer.GID == own.GID &&
+		peer.QPNum == own.QPNum && peer.PSN != own.PSN {
+		return invalid("ibv_modify_qp", q.name, "the peer's endpoint has this queue pair's number and GID but "+
+			"another PSN, so it belongs to another process, which %s cannot reach; use soft@ADDRESS in each process",
+			q.device.Name())
 	}
 	return q.ConnectWith(attr)
 }

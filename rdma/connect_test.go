@@ -289,3 +289,20 @@ func TestConnectToMissingQP(t *testing.T) {
 	require.NoError(t, e.qp.Connect(peer))
 	assert.ErrorContains(t, e.qp.Connect(peer), "the queue pair is in RTS; Connect requires RESET")
 }
+
+// TestConnectToOtherProcess checks that connecting soft0 to the soft0 of another process, where the first queue pair
+// has the same number, is an error that names soft@ADDRESS. A connection to itself works.
+func TestConnectToOtherProcess(t *testing.T) {
+	device := openSoft(t)
+	qp, err := device.NewRC(QPParts{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, qp.Close()) })
+	peer, err := qp.Endpoint()
+	require.NoError(t, err)
+	peer.PSN ^= 1
+	err = qp.Connect(peer)
+	assert.ErrorIs(t, err, syscall.EINVAL)
+	assert.ErrorContains(t, err, "another process, which soft0 cannot reach; use soft@ADDRESS in each process")
+	peer.PSN ^= 1
+	assert.NoError(t, qp.Connect(peer))
+}

@@ -235,15 +235,16 @@ func needsLibrary(backend runtime.Backend, reason string, err error) string {
 	return reason + ": open it without " + kernel.Prefix + " and " + chosen.NativeVariable
 }
 
+const softwareHint = "for a software device, set %s=soft0, or soft@ADDRESS to reach other processes"
+
 // openFirst opens the kernel's first device.
 func openFirst() (*Device, error) {
 	all, err := kernelDevices()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w; for a software device, set %s=soft0", err, chosen.Variable)
+		return nil, fmt.Errorf("%w; "+softwareHint, err, chosen.Variable)
 	case len(all) == 0:
-		return nil, fmt.Errorf("%w; for a software device, set %s=soft0", &UnknownDeviceError{},
-			chosen.Variable)
+		return nil, fmt.Errorf("%w; "+softwareHint, &UnknownDeviceError{}, chosen.Variable)
 	}
 	return all[0].Open()
 }

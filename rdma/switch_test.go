@@ -57,7 +57,7 @@ func TestNoKernelDevices(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Len(t, all, 2)
 	_, err = rdma.Open("")
-	assert.ErrorContains(t, err, "; for a software device, set GOVERBS_DEVICE=soft0")
+	assert.ErrorContains(t, err, "; for a software device, set GOVERBS_DEVICE=soft0, or soft@ADDRESS to reach other")
 	assert.NotContains(t, err.Error(), "\n")
 	if _, err := os.Stat("/sys/class/infiniband_verbs"); err != nil {
 		_, err = rdma.DevicesOf(runtime.Native)

@@ -27,7 +27,7 @@
 // body as HTTP would have transferred it. The S3 server thus authenticates the request that the SDK has signed, and
 // checks its payload hash. For a PUT, this happens after the transfer.
 //
-// Other clients of the protocol do not send the original request. Options.Authorize can verify their signatures.
+// Other clients of the protocol do not send the original request. HandlerOptions.Authorize can verify their signatures.
 // Without it, an S3 server that requires signatures rejects the replayed requests of these clients.
 //
 // It is tested on software devices and on Soft-RoCE.

@@ -68,5 +68,5 @@ func TestExporter(t *testing.T) {
 	assert.ErrorContains(t, err, "-1 processes")
 	code, _, problems := goverbs("exporter", "--by", "weight")
 	assert.Equal(t, exitUsage, code)
-	assert.Contains(t, problems, "goverbs --help")
+	assert.Contains(t, problems, "goverbs exporter --help")
 }

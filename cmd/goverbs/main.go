@@ -123,7 +123,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case printed || help.err != nil: // even if Parse failed
 		err = help.err
 	case err != nil:
-		page.Log(stderr, "%v; see goverbs --help", err)
+		page.Log(stderr, "%v; see %s --help", err, subcommand(err))
 		return exitUsage
 	default:
 		err = command.Run(output{stdout, stderr, os.Stdin, c.JSON, parser, &interrupted})
@@ -140,6 +140,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return exitFailed
 	}
 	return exitOK
+}
+
+// subcommand returns the command line of the subcommand that an error is about.
+func subcommand(err error) string {
+	if wrong := new(kong.ParseError); errors.As(err, &wrong) && wrong.Context != nil {
+		if node := wrong.Context.Selected(); node != nil {
+			return node.FullPath()
+		}
+	}
+	return "goverbs"
 }
 
 // checked keeps the first write error, which kong does not report.

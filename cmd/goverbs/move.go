@@ -79,10 +79,15 @@ type cpCommand struct {
 	Device string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or by route to the peer."`
 }
 
-func (c cpCommand) Run(o output) error {
+// Validate makes a missing or superfluous destination a usage error.
+func (c cpCommand) Validate() error {
 	if (c.Peer == "") == (c.Listen == "") {
 		return errors.New("give a destination (goverbs cp FILE HOST) or --listen (goverbs cp --listen HOST FILE)")
 	}
+	return nil
+}
+
+func (c cpCommand) Run(o output) error {
 	if err := useDevice(c.Device); err != nil {
 		return err
 	}
@@ -114,10 +119,15 @@ type echoCommand struct {
 	Device  string `short:"d" predictor:"device" name:"ib-dev" help:"Device; default: GOVERBS_DEVICE or by route to the peer."`
 }
 
-func (c echoCommand) Run(o output) error {
+// Validate makes a missing or superfluous host a usage error.
+func (c echoCommand) Validate() error {
 	if (c.Peer == "") == (c.Listen == "") {
 		return errors.New("give a host (goverbs echo HOST) or --listen (goverbs echo --listen HOST)")
 	}
+	return nil
+}
+
+func (c echoCommand) Run(o output) error {
 	if err := useDevice(c.Device); err != nil {
 		return err
 	}

@@ -76,8 +76,12 @@ func TestCopyRefused(t *testing.T) {
 	_, err = filecopy.Receive(t.Context(), "127.0.0.1:0", filepath.Join(dir, "nowhere", "to"), 99, nil, nil)
 	assert.ErrorIs(t, err, os.ErrNotExist, "reported before waiting")
 	code, _, problems := goverbs("cp", from)
-	assert.Equal(t, exitFailed, code)
+	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, problems, "give a destination")
+	assert.Contains(t, problems, "; see goverbs cp --help")
+	code, _, problems = goverbs("echo")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, problems, "give a host")
 }
 
 func TestEcho(t *testing.T) {

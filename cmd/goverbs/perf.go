@@ -67,6 +67,7 @@ func (c perfCommand) Run(o output) error {
 	if err := options.Complete(c.Size); err != nil {
 		return err
 	}
+	o.warnAlone(c.Device)
 	ctx, stop := o.untilInterrupted()
 	defer stop()
 	report, err := perf.Run(ctx, options)

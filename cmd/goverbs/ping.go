@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,11 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
+	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/ping"
 	"github.com/goverbs/goverbs/internal/printable"
+	"github.com/goverbs/goverbs/internal/rights"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // pingDefaults are the flags that ping, serve and doctor share.
@@ -48,6 +52,14 @@ func (d pingDefaults) checkPeer(peer string, timeout time.Duration) error {
 	return d.checkPorts(1)
 }
 
+// warnAlone warns about a software device that no other process can reach. name is "" for the default.
+func (o output) warnAlone(name string) {
+	if name = cmp.Or(name, rights.Getenv("GOVERBS_DEVICE")); strings.HasPrefix(name, "soft") &&
+		!strings.HasPrefix(name, soft.Prefix) {
+		page.Log(o.problems, "%s reaches only this process; give each process a device %sADDRESS", name, soft.Prefix)
+	}
+}
+
 type pingCommand struct {
 	Peer string `arg:"" help:"Host that runs goverbs serve, rping -s (-k cm) or an rdma-core pingpong (--pingpong)."`
 	pingDefaults
@@ -65,6 +77,7 @@ func (c pingCommand) Run(o output) error {
 	if c.Count < 1 {
 		return fmt.Errorf("count %d is less than 1; see -n", c.Count)
 	}
+	o.warnAlone(c.Device)
 	ctx, stop := o.untilInterrupted()
 	defer stop()
 	if c.PingPong && len(c.Kind) == len(ping.Kinds) {
@@ -94,6 +107,7 @@ func (c serveCommand) Run(o output) error {
 	if err := c.checkPorts(0); err != nil {
 		return err
 	}
+	o.warnAlone(c.Device)
 	ctx, stop := o.untilInterrupted()
 	defer stop()
 	s := &ping.Server{Device: c.Device, GIDIndex: c.GIDIndex, Port: c.Port, CMPort: c.CMPort, PingPong: c.PingPong,

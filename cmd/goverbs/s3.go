@@ -48,6 +48,7 @@ func (c s3Command) Run(o output) (err error) {
 	case c.Idle < 0 || c.SessionsPerKey < 0 || c.Grace < 0:
 		return errors.New("--idle, --sessions-per-key and --grace must not be negative")
 	}
+	o.warnAlone(c.Device)
 	device, err := rdma.Open(c.Device)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@
 // Without an adapter and without root, between two processes of one machine, or of two machines with their addresses:
 //
 //	rc-pingpong -device soft@127.0.0.2 -listen
-//	rc-pingpong -device soft@127.0.0.3 127.0.0.1
+//	rc-pingpong -device soft@127.0.0.3 127.0.0.2
 //
 // Either end can be rdma-core's ibv_rc_pingpong, with -g and the index of a GID. With -uc, the connection is
 // unreliable, and either end can be ibv_uc_pingpong.

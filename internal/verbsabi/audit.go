@@ -77,6 +77,7 @@ type Answer struct {
 	NotInstalled []Absent   `json:"not_installed"`         // missing libraries, and packages with missing headers
 	Findings     []Finding  `json:"findings"`              // all differences, incompatible ones first
 	Change       *Change    `json:"change,omitempty"`      // since a baseline
+	primary      rules.Recorded
 }
 
 // Include describes a project's installed headers, or its types in debug information, and their compatibility.
@@ -105,7 +106,7 @@ type Absent struct {
 // Ask compares the installation with the Go packages. It returns an error if it reaches no verdict. A missing part is
 // an error only if nothing is installed.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
-	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
+	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}, primary: q.Primary}
 	for of, release := range q.Release {
 		if project.Named(of) == nil {
 			return nil, fmt.Errorf("unknown project %q; use one of %s", of, strings.Join(project.Names(), ", "))
@@ -312,7 +313,7 @@ func (a *Answer) Print(w io.Writer, verbose bool) error {
 		verdict := fmt.Sprintf("%s: the %s in %s are of %s %s; the Go packages %s were generated from %s",
 			h.Verdict, h.Source.noun(), h.Dir, h.Project, h.Release, strings.Join(h.Packages, ", "), h.Primary)
 		if n := len(h.Differences); n > 0 {
-			verdict += fmt.Sprintf("; %d differences", n)
+			verdict += "; " + plural(n, "difference")
 		}
 		p.line("%s", verdict)
 		if n := len(h.NotChecked); n > 0 && verbose {
@@ -323,6 +324,9 @@ func (a *Answer) Print(w io.Writer, verbose bool) error {
 	}
 	for _, l := range a.Libraries {
 		p.line("%s", l)
+	}
+	if n := a.Program.missing(a.Findings); n > 0 {
+		p.line("%s: the host lacks %d libraries or symbol versions that the program needs", Incompatible, n)
 	}
 	for _, n := range a.NotInstalled {
 		p.line("not installed: %s: %s", n.Name, n.Why)
@@ -368,7 +372,7 @@ func (a *Answer) countDifferences(p *printer) {
 	all := 0
 	count := func(where string, n int) {
 		if all += n; n > 0 {
-			p.line("  fine : %s: %d differences", where, n)
+			p.line("  fine : %s: %s", where, plural(n, "difference"))
 		}
 	}
 	for _, h := range a.Headers {
@@ -386,6 +390,14 @@ func (a *Answer) countDifferences(p *printer) {
 	if all > 0 {
 		p.line("-v lists compatible differences")
 	}
+}
+
+// plural returns a number with its noun.
+func plural(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // printer keeps the first write error.
@@ -410,7 +422,7 @@ func headersOfPackage(name string) string {
 	return ""
 }
 
-// Require returns an error that names the packages and libraries that were not checked.
+// Require returns an error that names the packages, libraries and types that were not checked.
 func (a *Answer) Require(names []string) error {
 	checked := map[string]bool{}
 	for _, h := range a.Headers {
@@ -432,10 +444,13 @@ func (a *Answer) Require(names []string) error {
 	var missing []error
 	for _, name := range names {
 		if !checked[name] {
-			why := "not requested"
+			why := a.unrequested(name)
 			for _, h := range a.Headers {
 				if slices.ContainsFunc(h.NotChecked, func(t string) bool { return t[strings.LastIndexByte(t, ' ')+1:] == name }) {
 					why = h.Dir + " has no debug information of it"
+					if h.Source == FromBTF {
+						why += "; load its kernel module, such as ib_uverbs, or add the module's file to -btf"
+					}
 				}
 			}
 			for _, n := range a.NotInstalled {
@@ -447,4 +462,29 @@ func (a *Answer) Require(names []string) error {
 		}
 	}
 	return errors.Join(missing...)
+}
+
+// unrequested returns why something was not checked that is neither absent nor without debug information.
+func (a *Answer) unrequested(name string) string {
+	for _, p := range rules.Packages {
+		called := p.Verbs != nil && p.Verbs.SOName == name
+		switch i := slices.IndexFunc(a.NotChecked, func(n Absent) bool { return n.Name == "layouts of "+p.Project() }); {
+		case p.Name == name && i >= 0:
+			return a.NotChecked[i].Why
+		case called && a.Program != nil:
+			return "the program calls none of its functions"
+		case p.Name == name || called:
+			return "not requested"
+		}
+	}
+	for _, r := range a.primary {
+		for i := range r.Headers {
+			h := &r.Headers[i]
+			if slices.ContainsFunc(h.Records, func(r model.Record) bool { return r.Tag == name }) ||
+				slices.ContainsFunc(h.Enums, func(e model.Enum) bool { return e.Tag == name }) {
+				return "single types are checked in debug information only; use -dwarf, or -btf for types of the kernel"
+			}
+		}
+	}
+	return "no package, library or type has this name"
 }

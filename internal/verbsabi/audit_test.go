@@ -216,6 +216,9 @@ func TestPrintReportsWriteErrors(t *testing.T) {
 	for n := range 4 {
 		assert.Error(t, a.Print(&fullAfter{n}, true), "after %d lines", n)
 	}
+	var all strings.Builder
+	require.NoError(t, a.Print(&all, true))
+	assert.Contains(t, all.String(), "; 1 difference\n")
 }
 
 // fullAfter is a writer that fails after n writes.

@@ -152,7 +152,8 @@ func TestBTFOfKernels(t *testing.T) {
 				assert.Equal(t, Identical, h.Verdict)
 			}
 			assert.NoError(t, a.Require([]string{"uapi", "ib_uverbs_create_cq", "rdma_ucm_connect", "rxe_send_wr"}))
-			assert.ErrorContains(t, a.Require([]string{"mlx5_ib_create_qp"}), "has no debug information of it")
+			assert.ErrorContains(t, a.Require([]string{"mlx5_ib_create_qp"}),
+				"has no debug information of it; load its kernel module, such as ib_uverbs")
 			_, err = askBTF(t, files[2])
 			assert.ErrorContains(t, err, "the file belongs to a module and needs the kernel's types; name vmlinux before it")
 			records, fields := agreesWithPahole(t, h, "--btf_base", kernel, "-F", "btf", files[2])

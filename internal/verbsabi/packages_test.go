@@ -107,6 +107,8 @@ func TestAskSomePackages(t *testing.T) {
 	assert.ErrorContains(t, a.Require([]string{"ibv", "rdmacm"}),
 		"rdmacm is required and was not checked: rdma/rdma_cma.h is not in")
 	assert.ErrorContains(t, a.Require([]string{"libibverbs.so.1"}), "not requested")
+	assert.ErrorContains(t, a.Require([]string{"ibv_wc"}), "checked in debug information only; use -dwarf")
+	assert.ErrorContains(t, a.Require([]string{"ibv_wcc"}), "no package, library or type has this name")
 
 	a, text, err = ask("mlx5dv", "rdmacm")
 	require.NoError(t, err)

@@ -59,7 +59,7 @@ func readPolicy(name string) (*policy, error) {
 func parseException(line string) (exception, error) {
 	columns := strings.SplitN(line, "\t", 3)
 	if len(columns) != 3 || strings.TrimSpace(columns[2]) == "" {
-		return exception{}, errors.New("want three columns separated by tabs: finding, last day, reason")
+		return exception{}, errors.New("want three columns separated by tabs: difference, last day, reason")
 	}
 	e := exception{pattern: strings.TrimSpace(columns[0]), reason: strings.TrimSpace(columns[2])}
 	if _, err := path.Match(e.pattern, ""); err != nil || e.pattern == "" {

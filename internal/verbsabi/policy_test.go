@@ -84,7 +84,7 @@ func TestPolicy(t *testing.T) {
 
 func TestPolicyErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"field a.b offset":                       ":1: want three columns separated by tabs",
+		"field a.b offset":                       ":1: want three columns separated by tabs: difference, last day, reason",
 		"field a.b offset\t2027-06-30\t \n":      ":1: want three columns",
 		"field a.b offset\t30.6.2027\treason\n":  `:1: the last day "30.6.2027" is not a date such as 2027-06-30`,
 		"#\nfield [a offset\t2027-06-30\treason": `:2: the pattern "field [a offset" is not valid`,

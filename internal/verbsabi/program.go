@@ -52,6 +52,19 @@ type ProgramProblem struct {
 	Text string `json:"text"`
 }
 
+// missing returns how many of the program's problems no policy or baseline accepts.
+func (p *Program) missing(findings []Finding) (n int) {
+	if p == nil {
+		return 0
+	}
+	for _, f := range findings {
+		if f.Fails() && slices.ContainsFunc(p.Problems, func(d ProgramProblem) bool { return d.ID == f.ID }) {
+			n++
+		}
+	}
+	return n
+}
+
 // maxImage limits the parts of a program that are read into memory.
 const maxImage = uint64(2 << 30)
 

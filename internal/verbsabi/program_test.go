@@ -390,4 +390,6 @@ func TestProgramPackage(t *testing.T) {
 	assert.Empty(t, a.Headers)
 	assert.Equal(t, []Absent{{"layouts of rdma-core",
 		"the host has release 50.0; its layouts are known for 33.2, 44.0, 56.1, 65.0"}}, a.NotChecked)
+	assert.ErrorContains(t, a.Require([]string{"ibv"}), "ibv is required and was not checked: the host has release 50.0")
+	assert.ErrorContains(t, a.Require([]string{"librpma.so.0"}), "the program calls none of its functions")
 }

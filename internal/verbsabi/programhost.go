@@ -78,7 +78,7 @@ type loadedFile struct {
 
 // askProgram compares a program with the libraries of a host.
 func (q Question) askProgram(p *Program, host *hostRoot) (*Answer, error) {
-	a := &Answer{Program: p, Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}}
+	a := &Answer{Program: p, Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}, primary: q.Primary}
 	rows, err := symbolRows("internal/verbsabi/symbols.txt", symbolsText)
 	if err != nil {
 		return nil, err

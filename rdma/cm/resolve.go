@@ -88,6 +88,8 @@ func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return id.owner(at, "address in use")
+	case errors.Is(err, syscall.ENOENT): // of a software device
+		return id.owner(at, "")
 	case errors.Is(err, syscall.EADDRNOTAVAIL): // Linux returns it for several reasons
 		switch others := addressesOf(id.backend); {
 		case !all && others != "" && !strings.Contains(others, at.Addr().Unmap().String()+" ("):

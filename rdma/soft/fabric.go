@@ -67,9 +67,10 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 	return f.fabric.AddDevice(device.DeviceOptions(o))
 }
 
-// RemoveDevice removes a device, and reports whether there was one of that name. Programs that have it open get an
-// event, their queue pairs fail, and calls return EIO, except those that destroy objects. To peers it looks like a dead
-// host.
+// RemoveDevice removes a device, and reports whether there was one of that name. Programs that have it open get
+// IBV_EVENT_DEVICE_FATAL. Their queue pairs are then in ERR: requests are posted and complete with IBV_WC_WR_FLUSH_ERR,
+// and ibv_query_qp still works. Calls that create objects, and waits, return EIO; those that destroy objects work.
+// To peers it looks like a dead host.
 func (f *Fabric) RemoveDevice(name string) bool {
 	if f.fabric == nil {
 		return false

@@ -13,7 +13,7 @@ import (
 type Faults struct {
 	Seed uint64
 	// Drop, Duplicate and Delay are probabilities from 0 to 1 that a message is lost, arrives twice, or is delayed by
-	// Late. Drop also applies to acknowledgements. Connected queue pairs execute a repeated message once; a repeated
+	// Late, which then must not be 0. Drop also applies to acknowledgements. Connected queue pairs execute a repeated message once; a repeated
 	// datagram is received twice.
 	Drop, Duplicate, Delay float64
 	Late                   time.Duration
@@ -23,7 +23,7 @@ type Faults struct {
 	// NoRoute makes resolving a route fail with RDMA_CM_EVENT_ROUTE_ERROR.
 	NoRoute bool
 	// FailAllocation is the number of the allocation that fails, counted from 1 since the faults were set. With 0, none
-	// fails.
+	// fails. Each object counts that C would allocate: device list, context, PD, region, channel, queue, ID, event.
 	FailAllocation int
 }
 
@@ -40,6 +40,9 @@ func (o Faults) check() error {
 	}
 	if o.Late < 0 {
 		return fmt.Errorf("soft: Faults.Late is %v; it cannot be negative: %w", o.Late, syscall.EINVAL)
+	}
+	if o.Delay > 0 && o.Late == 0 {
+		return fmt.Errorf("soft: Faults.Delay is %v without Late; set Late to the delay: %w", o.Delay, syscall.EINVAL)
 	}
 	if o.FailAllocation < 0 {
 		return fmt.Errorf("soft: Faults.FailAllocation is %d; allocations are counted from 1: %w", o.FailAllocation,

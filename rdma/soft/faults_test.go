@@ -18,7 +18,7 @@ import (
 
 // Percentages instead of probabilities would lose every message.
 func TestInvalidFaults(t *testing.T) {
-	f, err := soft.New(soft.Options{Faults: soft.Faults{Drop: 1, Duplicate: 1, Delay: 1}})
+	f, err := soft.New(soft.Options{Faults: soft.Faults{Drop: 1, Duplicate: 1, Delay: 1, Late: 1}})
 	require.NoError(t, err)
 	defer f.Close()
 	require.NoError(t, f.SetFaults(soft.Faults{}))
@@ -27,6 +27,7 @@ func TestInvalidFaults(t *testing.T) {
 		"soft: Faults.Duplicate is -0.1; use a probability from 0 to 1":     {Duplicate: -0.1},
 		"soft: Faults.Delay is NaN; use a probability from 0 to 1":          {Delay: math.NaN()},
 		"soft: Faults.Late is -1ns; it cannot be negative":                  {Delay: 1, Late: -1},
+		"soft: Faults.Delay is 1 without Late; set Late to the delay":       {Delay: 1},
 		"soft: Faults.FailAllocation is -1; allocations are counted from 1": {FailAllocation: -1},
 	} {
 		err := f.SetFaults(faults)

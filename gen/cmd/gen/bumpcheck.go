@@ -73,8 +73,13 @@ func isDir(name string) bool {
 
 // record records a release from a cache.
 func (c *bumpCmd) record(t tree, lock *fetch.Lock, cache string, rel *fetch.Release) (*model.Release, error) {
-	if err := c.complete(filepath.Join(cache, rel.File(), "include")); err != nil {
-		return nil, err
+	err := c.complete(filepath.Join(cache, rel.File(), "include"))
+	if primary := lock.Primary(c.Project); err != nil && c.From == rel.Name && primary != nil {
+		return nil, fmt.Errorf("%w: an older release cannot become the primary one; compare the two with go run "+
+			"./gen/cmd/gen diff %s %s", err, rel.Name, primary.Name)
+	}
+	if err != nil {
+		return nil, c.incomplete(err)
 	}
 	return t.record(cache, lock, rel)
 }
@@ -90,15 +95,19 @@ func (c *bumpCmd) complete(include string) error {
 	if lacks == nil {
 		return nil
 	}
+	return fmt.Errorf("%s lacks %s, needed for generated/", c.From, strings.Join(lacks, ", "))
+}
+
+// incomplete adds to an error of complete which files a directory needs.
+func (c *bumpCmd) incomplete(err error) error {
 	var packages []string
 	for _, p := range project.Named(c.Project).Packages {
 		if len(p.Headers) > 0 {
 			packages = append(packages, p.Name)
 		}
 	}
-	return fmt.Errorf("%s lacks %s, needed for generated/; give the files that %s install, or a complete source "+
-		"tree",
-		c.From, strings.Join(lacks, ", "), strings.Join(packages, " and "))
+	return fmt.Errorf("%w; give the files that %s install, or a complete source tree", err,
+		strings.Join(packages, " and "))
 }
 
 // inFrom rewrites an error about files in the temporary directory work so that it names the same files in FROM.

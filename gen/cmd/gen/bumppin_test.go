@@ -214,6 +214,28 @@ func TestBumpErrorsNameFrom(t *testing.T) {
 	}
 }
 
+// TestBumpOlder checks that a bump to a pinned release without a header of generated/ points to gen diff.
+func TestBumpOlder(t *testing.T) {
+	gen := command(t)
+	root, primary := copied(t)
+	const older = "56.1"
+	lock, err := tree{root: root}.lock()
+	require.NoError(t, err)
+	rel, err := lock.Release("rdma-core", older)
+	require.NoError(t, err)
+	real := tree{root: module}
+	if err := fetch.Verify(real.cache(), rel); err != nil {
+		t.Skipf("rdma-core %s is incomplete in headers/cache (%v); run make headers", older, err)
+	}
+	require.NoError(t, os.CopyFS(filepath.Join(root, "headers/cache", older),
+		os.DirFS(filepath.Join(real.cache(), older))))
+	status, _, stderr := gen(root, "bump", older, "--dry-run")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, stderr, older+" lacks infiniband/ionic_dv.h")
+	assert.Contains(t, stderr, "gen diff "+older+" "+primary)
+	assert.NotContains(t, stderr, "give the files")
+}
+
 func edit(t *testing.T, path, text string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o644))

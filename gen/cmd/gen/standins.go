@@ -263,7 +263,7 @@ func (c *bumpCmd) withoutPages(t tree, lock *fetch.Lock, in *incoming, old *mode
 	of := project.Named(c.Project)
 	include := filepath.Join(work, in.pin.File(), "include")
 	if err := c.complete(include); err != nil {
-		return err
+		return c.incomplete(err)
 	}
 	files, err := record.WithIncludes(bounded.Dir(include), t.cache(), lock, of)
 	if err != nil {

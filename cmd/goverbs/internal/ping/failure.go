@@ -94,6 +94,8 @@ func fixes(f *Failure, o *Options, r *Result) (all []string) {
 	var name *net.DNSError
 	switch err := f.err; {
 	case errors.Is(err, context.Canceled):
+	case o.alone() && f.Step != "connect over TCP":
+		add("give both ends a device soft@ADDRESS, each its own address: %s reaches only its own process", o.ownDevice.Name())
 	case f.Answered:
 		add("run goverbs doctor on %s", o.Peer)
 	case errors.As(err, &name):
@@ -118,9 +120,15 @@ func fixes(f *Failure, o *Options, r *Result) (all []string) {
 			o.Peer, r.Own, o.Peer)
 		add("for software devices, set GOVERBS_DEVICE=soft@ADDRESS on both ends, with different addresses")
 	case errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, context.DeadlineExceeded):
+		if to, err := netip.ParseAddrPort(r.Other); err == nil && r.Kind == CM && o.other.IsValid() && to.Addr() != o.other {
+			add("give the address of the peer's device: %s, not %s", o.other, to.Addr())
+		}
 		add("start %s on the peer, with the same -p and --cm-port", serves)
 		if !o.reached {
 			return append(all, lossFixes(r)...)
+		}
+		if o.wired() {
+			break
 		}
 		add("remove and add the Soft-RoCE device on either end (rdma link delete, rdma link add): once a firewall " +
 			"has dropped its packets, Linux 6.12 no longer sends connection manager messages")

@@ -12,13 +12,16 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/page"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
+	"github.com/goverbs/goverbs/rdma/soft"
 )
 
 // Kinds of pings.
@@ -54,7 +57,18 @@ type Options struct {
 	// has ended. If nil, Run closes them and waits.
 	Leave     func(descriptors ...int) error
 	ownDevice *rdma.Device
-	reached   bool // RoCE packets have arrived
+	reached   bool       // RoCE packets have arrived
+	other     netip.Addr // address of the peer's device, if exchanged
+}
+
+// alone reports whether the device reaches only its own process.
+func (o *Options) alone() bool {
+	return o.ownDevice != nil && o.ownDevice.Info().IsSoftware() && !o.wired()
+}
+
+// wired reports whether the device is a software device that reaches other processes.
+func (o *Options) wired() bool {
+	return o.ownDevice != nil && strings.HasPrefix(o.ownDevice.Name(), soft.Prefix)
 }
 
 // Result is the result of one kind.
@@ -193,6 +207,7 @@ func (r *Result) pingQP(ctx context.Context, o *Options) error {
 		return at("exchange endpoints", address, err)
 	}
 	peer := *reply.Endpoint
+	o.other = rdma.GIDAddress(peer.GID)
 	r.PKeys, r.PeerPKeys = pkeys(o.ownDevice), reply.PKeys
 	if err := e.connect(peer, o.MTU, o.PingPong); err != nil {
 		return at("connect the queue pair", r.Other, err)

@@ -259,3 +259,17 @@ func TestEchoLoop(t *testing.T) {
 		}
 	}
 }
+
+// TestAddressWithoutDevice checks the fix for an address of the peer's host at which no RDMA device is. The TCP exchange
+// reaches the server there, so only the connection manager fails.
+func TestAddressWithoutDevice(t *testing.T) {
+	o := startServer(t)
+	server := o.Peer
+	o.Peer, o.Timeout = "127.79.0.77", 2*time.Second
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	require.Len(t, r.Results, 3)
+	require.NotNil(t, r.Results[2].Failure, "%+v", r)
+	assert.Equal(t, "give the address of the peer's device: "+server+", not 127.79.0.77", r.Results[2].Failure.Fixes[0])
+	assert.NotContains(t, strings.Join(r.Results[2].Failure.Fixes, " "), "Soft-RoCE")
+}

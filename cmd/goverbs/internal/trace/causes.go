@@ -186,6 +186,9 @@ func (j *analyzer) unanswered(q, peer *queuePair) cause {
 	to := fmt.Sprintf("QP %#x, the destination,", *q.DestQP)
 	different := func(a, b *uint32) bool { return a != nil && b != nil && *a != *b }
 	switch {
+	case j.otherProcess(q, peer):
+		return cause{"other-process", fmt.Sprintf("%s belongs to another process, which %s cannot reach", to, q.Device),
+			"give each process a device soft@ADDRESS"}
 	case peer == nil:
 		return cause{"peer-unknown", to + " is in no trace: its number is wrong, or the peer was not traced",
 			"check the exchanged QP number; trace the peer, too"}
@@ -217,6 +220,24 @@ func (j *analyzer) unanswered(q, peer *queuePair) cause {
 			"counters"}
 }
 
+// otherProcess reports whether a queue pair of a software device without an address is connected to one of another
+// process. peer, if any, has the number of the destination in this process.
+func (j *analyzer) otherProcess(q, peer *queuePair) bool {
+	inProcess := func(q *queuePair) bool {
+		return strings.HasPrefix(q.Device, "soft") && !strings.HasPrefix(q.Device, "soft@")
+	}
+	same := func(a, b *uint32) bool { return a != nil && b != nil && *a == *b }
+	if !inProcess(q) {
+		return false
+	}
+	if peer == q {
+		return q.RQPSN != nil && q.SQPSN != nil && !same(q.RQPSN, q.SQPSN)
+	}
+	return slices.ContainsFunc(j.qps, func(p *queuePair) bool {
+		return p.trace != q.trace && inProcess(p) && p.num == *q.DestQP && same(p.DestQP, &q.num) && same(p.SQPSN, q.RQPSN)
+	})
+}
+
 // wrongGID reports whether a connection's GID is known not to belong to the peer's device.
 func (j *analyzer) wrongGID(q, peer *queuePair) bool {
 	known := j.gids[peer.Device]
@@ -234,7 +255,7 @@ func (j *analyzer) unknownGID(gid string) bool {
 }
 
 var withoutDevices = cause{"no-devices", "the kernel has no RDMA support and the program opened no other device",
-	"run goverbs doctor, or use a software device: GOVERBS_DEVICE=soft0"}
+	"run goverbs doctor, or use a software device: GOVERBS_DEVICE=soft0, or soft@ADDRESS to reach other processes"}
 
 // failedCall explains a failed call or post.
 func (j *analyzer) failedCall(t *Trace, e *Event) {

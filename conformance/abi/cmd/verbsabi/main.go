@@ -112,7 +112,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUnchecked
 	}
 	if fs.NArg() > 1 {
-		fmt.Fprintf(stderr, "verbsabi: unexpected arguments %q; see -h\n", fs.Args()[1:])
+		fmt.Fprintf(stderr, "verbsabi: unexpected arguments %q; options go before PROGRAM, see -h\n", fs.Args()[1:])
 		return exitUnchecked
 	}
 	o.Program = fs.Arg(0)

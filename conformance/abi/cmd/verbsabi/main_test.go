@@ -262,7 +262,7 @@ func TestCouldNotCheck(t *testing.T) {
 		{[]string{"-cache", cacheDir, "-require", other, "-minimum-releases", "-1"},
 			"want at least 1"},
 		{[]string{"headers"}, "open headers: no such file"},
-		{[]string{"headers", "libraries"}, "unexpected arguments"},
+		{[]string{"headers", "-host", "root"}, `unexpected arguments ["-host" "root"]; options go before PROGRAM`},
 		{[]string{"-host", empty}, "-host needs a program"},
 	} {
 		code, out, errs := command(test.args...)
@@ -427,6 +427,7 @@ func TestProgram(t *testing.T) {
 	if strings.Contains(out, "wrong") { // a static test program needs nothing
 		assert.Equal(t, 1, code)
 		assert.Contains(t, out, ": no such library for "+runtime.GOARCH+", but ")
+		assert.Contains(t, out, "\nincompatible: the host lacks ")
 	}
 	image := filepath.Join(t.TempDir(), "image.tar")
 	require.NoError(t, os.WriteFile(image, make([]byte, 1024), 0o644))

@@ -127,10 +127,13 @@ func (s *Socket) Claimed(service uint64) (member int, ok bool) {
 	return int(lock.Len) - 1, err == nil && lock.Type != unix.F_UNLCK
 }
 
-// Claimant describes the process that has claimed a service, or returns "".
+// Claimant describes the process that has claimed a service, or why none can claim it, or returns "".
 func (s *Socket) Claimant(service uint64) string {
 	member, ok := s.Claimed(service)
 	if !ok {
+		if _, err := os.Stat("/proc/self/fd"); err != nil {
+			return "it needs /proc; mount it"
+		}
 		return ""
 	}
 	c, err := net.DialUnix("unix", nil, s.group.named(member))
