@@ -104,7 +104,7 @@ abi: deps check-witness ## compare layouts with C, for every release and target;
 
 .PHONY: bench
 WHAT ?=
-bench: ## measure WHAT=post, soft, mlx5, streams, wire, dropin, gen, vm, perftest; BASE=COMMIT
+bench: ## measure WHAT=post, soft, mlx5, streams, wire, s3, dropin, gen, vm, perftest; BASE=COMMIT
 	@conformance/bench/bench.sh '$(or $(WHAT),post)'
 
 .PHONY: vm

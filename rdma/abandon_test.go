@@ -14,13 +14,13 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestAbandonedCallKeepsItsMemory: the memory of an abandoned receive is kept until a message has been written to it.
-// Then it is released and can be collected.
+// TestAbandonedCallKeepsItsMemory: the memory of an abandoned receive is neither released nor collected before a
+// message has been written to it.
 func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 	for _, wire := range []string{"", "delayed"} {
 		t.Run("wire "+wire, func(t *testing.T) {
 			t.Setenv("GOVERBS_SOFT_WIRE", wire)
-			e := self(t, ibv.QPT_RC)
+			e := selfConnected(t, ibv.QPT_RC)
 			calls, err := NewCalls(e.cq, 8, nil)
 			calls = closeAtEnd(t, calls, err)
 			released, freed := make(chan string, 1), make(chan struct{})
@@ -37,7 +37,7 @@ func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 			}
 			err = calls.Close()
 			assert.ErrorIs(t, err, ErrInUse)
-			assert.ErrorContains(t, err, "1 abandoned calls have not completed: close or drain their queue pairs first")
+			assert.ErrorContains(t, err, "1 abandoned calls are outstanding: close or drain their queue pairs first")
 
 			mr, err := e.pd.RegMR([]byte("hello"), 0)
 			mr = closeAtEnd(t, mr, err)
@@ -71,7 +71,7 @@ func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 }
 
 // abandonReceive posts a receive into memory without other references, and abandons it.
-func abandonReceive(t *testing.T, e *end, calls *Calls, released chan<- string, freed chan struct{}) {
+func abandonReceive(t *testing.T, e *testQP, calls *Calls, released chan<- string, freed chan struct{}) {
 	t.Helper()
 	memory := new([4096]byte)
 	goruntime.AddCleanup(memory, func(freed chan struct{}) { close(freed) }, freed)
@@ -98,13 +98,13 @@ func abandonReceive(t *testing.T, e *end, calls *Calls, released chan<- string, 
 func TestAbandonedCallsEnd(t *testing.T) {
 	for _, channel := range []bool{true, false} {
 		pd := softPD(t)
-		e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+		e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
 		if !channel {
 			cq, err := pd.Device().CreateCQ(64, nil, 0)
 			e.cq = keep(t, cq, err)
 		}
 		qp := e.newQP(ibv.QPT_RC, nil, QueueOptions{})
-		loop(t, qp)
+		connectToSelf(t, qp)
 		calls, err := NewCalls(e.cq, 8, nil)
 		require.NoError(t, err)
 		released := make(chan int, 8)
@@ -119,7 +119,7 @@ func TestAbandonedCallsEnd(t *testing.T) {
 		require.NoError(t, err)
 		assert.Empty(t, released)
 		require.NoError(t, qp.Close())
-		require.NoError(t, calls.Close(), "the completions of closing the queue pair end the calls")
+		require.NoError(t, calls.Close(), "closing the queue pair completes the calls")
 		ended, err := NewCalls(e.cq, 1, nil)
 		require.NoError(t, err)
 		call, err := ended.Begin()

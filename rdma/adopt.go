@@ -11,10 +11,9 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// AdoptDevice returns a Device for a context that another library has opened, for example librdmacm. It behaves like
-// any other Device, and its objects must be closed first. Close calls release, which may be nil, instead of closing the
-// context, which remains the library's. The Device reads the context's asynchronous events, so nothing else may read
-// them.
+// AdoptDevice returns a Device for a context that another library, such as librdmacm, has opened. Close does not close
+// the context, which belongs to that library, but calls release, which may be nil. The Device reads the context's
+// asynchronous events, so nothing else may read them.
 //
 // C: ibv_get_device_name, ibv_get_device_guid, ibv_get_device_index
 //
@@ -45,15 +44,15 @@ func AdoptDevice(c *ibv.Context, release func() error) (*Device, error) {
 }
 
 // CreateQPBy is CreateQPEx with functions of another library that create and destroy the queue pair, for example
-// rdma_create_qp_ex and rdma_destroy_qp. The queue pair may be in any state. verb is used in errors. If the device
-// refuses, create is called again with smaller capacities: first without the slots that a drain needs, then to find out
-// which capacity was too large. Queue pairs from these attempts are destroyed at once.
+// rdma_create_qp_ex and rdma_destroy_qp. The new queue pair may be in any state. Errors name verb. If create fails, it
+// is called again with smaller capacities: first without the slots for drains, then to find the capacity that is too
+// large. Queue pairs from these attempts are destroyed at once.
 func (d *Device) CreateQPBy(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
 	return d.createQPEx(verb, attr, o, create, destroy)
 }
 
-// CreateSRQBy is CreateSRQEx with functions of another library, as CreateQPBy is for queue pairs.
+// CreateSRQBy is like CreateQPBy, for shared receive queues: it is CreateSRQEx with functions of another library.
 func (d *Device) CreateSRQBy(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions,
 	create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), destroy func(*ibv.SRQ) error) (*SRQ, error) {
 	return d.createSRQEx(verb, attr, o, create, destroy)

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
-// A target of dynamic connections gets its number in RTR. Its completions carry that number.
+// A target of dynamic connections (DCT) gets its number in RTR, and its completions carry that number.
 func TestQPNumAssignedInRTR(t *testing.T) {
 	f, d, pd := fakePD(t)
 	cq, _ := fakeQP(t, pd)
@@ -41,8 +41,7 @@ func TestQPNumAssignedInRTR(t *testing.T) {
 	require.NoError(t, target.Close())
 }
 
-// A driver queue pair need not have completion queues. Nothing can be posted to such a queue pair, whatever its
-// capacities.
+// A driver queue pair may lack completion queues. It then rejects all posts, even if its capacities are not 0.
 func TestDriverQueuePairWithoutCompletionQueues(t *testing.T) {
 	f, d, pd := fakePD(t)
 	create := func(*ibv.QPInitAttrEx) (*ibv.QP, error) {

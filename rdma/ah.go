@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// AH is an address handle: the path to a peer for datagrams. It has to exist until every request that names it
-// completes.
+// AH is an address handle: the path to a peer for datagrams. It must exist until every request that uses it has
+// completed.
 //
 // Man: ibv_create_ah(3)
 type AH struct {
@@ -39,8 +39,8 @@ func (p *PD) CreateAH(attr *ibv.AHAttr) (*AH, error) {
 	})
 }
 
-// CreateAHFromWC creates an address handle of the path back to the sender of a datagram. wc is the datagram's
-// completion, and grh the header in front of it, as returned by [Datagram].
+// CreateAHFromWC creates an address handle for replies to the sender of a datagram. wc is the datagram's completion,
+// and grh its header as returned by [Datagram].
 //
 // C: ibv_create_ah_from_wc
 //
@@ -53,7 +53,7 @@ func (p *PD) CreateAHFromWC(wc *ibv.WC, grh *ibv.GRH, port uint8) (*AH, error) {
 	return p.newAH(verb, func() (*ibv.AH, error) { return libibverbs.CreateAHFromWC(p.c, wc, grh, port) })
 }
 
-// AHAttrFromWC returns the attributes of the path back to the sender of a datagram.
+// AHAttrFromWC returns the attributes of an address handle for replies to the sender of a datagram.
 //
 // C: ibv_init_ah_from_wc
 //
@@ -74,13 +74,13 @@ func (p *PD) newAH(verb string, create func() (*ibv.AH, error)) (*AH, error) {
 	return made(a, err)
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the AH.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the AH.
 func (a *AH) C() *ibv.AH { return whileOpen(&a.object, a.c) }
 
 // Ptr returns the handle for use in work requests.
 func (a *AH) Ptr() ibv.Ptr[ibv.AH] { return ptrWhileOpen(&a.object, a.c) }
 
-// Close destroys the handle. No request that names it may be outstanding.
+// Close destroys the handle. No request that uses it may be outstanding.
 //
 // C: ibv_destroy_ah
 //

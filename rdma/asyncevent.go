@@ -16,11 +16,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/readiness"
 )
 
-// AsyncEvent is an event of a device or of one of its objects, other than a completion. The field of the object is set.
-// The object may have been closed since; the field is nil if it was closed before, or if it does not belong to this
-// package.
+// AsyncEvent is an event of a device or of one of its objects, other than a completion. The field for the object's type
+// is set, unless the object was closed before the event was read or was not created by this package. The object may be
+// closed by now.
 //
-// ibv.AsyncEventMeaning explains the types.
+// ibv.AsyncEventMeaning explains the event types.
 //
 // Man: ibv_get_async_event(3)
 type AsyncEvent struct {
@@ -29,8 +29,8 @@ type AsyncEvent struct {
 	CQ   *CQ
 	SRQ  *SRQ
 	WQ   *WQ
-	Port uint8 // number of the port, from 1; 0 if the event is not about a port
-	Lost int   // number of older events that were dropped because no goroutine read them
+	Port uint8 // port number, from 1; 0 if the event is not about a port
+	Lost int   // number of older events dropped because no goroutine read them
 }
 
 // String returns the type of the event and its object.
@@ -54,22 +54,22 @@ func (e AsyncEvent) String() string {
 // LogValue is String, for package log/slog.
 func (e AsyncEvent) LogValue() slog.Value { return slog.StringValue(e.String()) }
 
-// asyncBacklog is the number of events kept for a reader.
+// asyncBacklog is the maximum number of events kept for Device.Event.
 const asyncBacklog = 1024
 
-// asyncEvents reads a device's events as they arrive, acknowledges them, notifies the objects they concern, and keeps
-// them for Device.Event.
+// asyncEvents reads a device's events as they arrive, acknowledges them, notifies their objects, and keeps them for
+// Device.Event.
 type asyncEvents struct {
 	fd    *readiness.FD
 	ended chan struct{}
 
 	mu      sync.Mutex
 	stopped bool
-	err     error // why there are no more events
+	err     error // set when there can be no more events
 	queue   []AsyncEvent
 	lost    int
-	asks    []chan struct{} // of flush calls; each is closed when no event is left to read
-	more    chan struct{}   // holds a token while the queue has an event, or has ended
+	flushes []chan struct{} // of waiting flush calls; closed when no event is left to read
+	more    chan struct{}   // holds a token while the queue has an event or err is set
 }
 
 func (a *asyncEvents) start(d *Device) (err error) {
@@ -81,7 +81,7 @@ func (a *asyncEvents) start(d *Device) (err error) {
 	return nil
 }
 
-// stop stops the reader and waits until it has returned.
+// stop stops the read goroutine and waits until it has returned.
 func (a *asyncEvents) stop() {
 	a.mu.Lock()
 	a.stopped = true
@@ -97,22 +97,22 @@ func (a *asyncEvents) isStopped() bool {
 	return a.stopped
 }
 
-// read is the goroutine that reads events until the device is closed or gone.
+// read reads events until the device is closed or gone. It runs in its own goroutine.
 func (a *asyncEvents) read(d *Device) {
 	defer close(a.ended)
 	event := new(ibv.AsyncEvent)
 	var failure error
-	var asks []chan struct{}
+	var flushes []chan struct{}
 	get := func() bool {
-		asks = append(asks, a.takeFlushes()...)
+		flushes = append(flushes, a.takeFlushes()...)
 		failure = libibverbs.GetAsyncEvent(d.c, event)
 		if !errors.Is(failure, syscall.EAGAIN) {
 			return true
 		}
-		for _, ask := range asks {
-			close(ask)
+		for _, done := range flushes {
+			close(done)
 		}
-		asks = asks[:0]
+		flushes = flushes[:0]
 		return false
 	}
 	for {
@@ -121,7 +121,7 @@ func (a *asyncEvents) read(d *Device) {
 			err = failure
 		}
 		if err != nil {
-			err = explain("ibv_get_async_event", d.Name(), "there are no more events: the device was unplugged", err)
+			err = explain("ibv_get_async_event", d.Name(), "no more events: the device was unplugged", err)
 			d.fail(err)
 			a.end(err)
 			return
@@ -135,7 +135,7 @@ func (a *asyncEvents) read(d *Device) {
 		d.notify(e)
 		a.add(e)
 		if gone := d.Err(); gone != nil {
-			a.end(gone) // waiting goroutines stop, although some kernels report more events
+			a.end(gone) // stop, although some kernels report more events
 		}
 	}
 }
@@ -144,12 +144,12 @@ func (a *asyncEvents) read(d *Device) {
 func (a *asyncEvents) takeFlushes() []chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	asks := a.asks
-	a.asks = nil
-	return asks
+	flushes := a.flushes
+	a.flushes = nil
+	return flushes
 }
 
-// flush returns once every event that C has queued by now has been reported to its object.
+// flush waits until every event that C has queued so far has been passed to notify.
 func (a *asyncEvents) flush() {
 	select {
 	case <-a.ended:
@@ -158,7 +158,7 @@ func (a *asyncEvents) flush() {
 	}
 	read := make(chan struct{})
 	a.mu.Lock()
-	a.asks = append(a.asks, read)
+	a.flushes = append(a.flushes, read)
 	a.mu.Unlock()
 	a.fd.Poke()
 	select {
@@ -167,8 +167,7 @@ func (a *asyncEvents) flush() {
 	}
 }
 
-// asyncEvent converts C's event. It looks up the object before the event is acknowledged, because C may destroy the
-// object afterwards.
+// asyncEvent converts C's event. Call it before acknowledging the event, because C may destroy the object afterwards.
 func (d *Device) asyncEvent(c *ibv.AsyncEvent) AsyncEvent {
 	e := AsyncEvent{Type: c.EventType}
 	switch ibv.AsyncEventMeaning(c.EventType).Element {
@@ -186,7 +185,7 @@ func (d *Device) asyncEvent(c *ibv.AsyncEvent) AsyncEvent {
 	return e
 }
 
-// notify passes the event to the object that waits for it.
+// notify updates the state of the event's object and wakes goroutines that wait for it.
 func (d *Device) notify(e AsyncEvent) {
 	switch {
 	case e.Type == ibv.EVENT_DEVICE_FATAL:
@@ -194,13 +193,13 @@ func (d *Device) notify(e AsyncEvent) {
 			Reason: "the device reported a fatal error, or was unplugged: " + e.Type.String()})
 	case e.Type == ibv.EVENT_QP_LAST_WQE_REACHED && e.QP != nil:
 		e.QP.lastWQE.set()
-		d.keepsLastWQE.Store(false)
+		d.noLastWQE.Store(false)
 	case e.CQ != nil:
 		e.CQ.broken(e.Type)
 	}
 }
 
-// fail records that the device is gone, and wakes goroutines that wait for completions.
+// fail records that the device is gone and wakes goroutines that wait for completions.
 func (d *Device) fail(err error) {
 	var e *VerbError
 	if !errors.As(err, &e) || !d.failed.CompareAndSwap(nil, e) {
@@ -216,7 +215,7 @@ func (d *Device) fail(err error) {
 	})
 }
 
-// add appends an event. If there are too many, it drops the oldest.
+// add appends an event. If the queue is full, it drops the oldest one.
 func (a *asyncEvents) add(e AsyncEvent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -242,7 +241,7 @@ func (a *asyncEvents) signal() {
 	}
 }
 
-// take returns the oldest event, or the error if there can be no more.
+// take removes and returns the oldest event. If there is none and can be none, it returns the error.
 func (a *asyncEvents) take() (e AsyncEvent, ok bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -260,9 +259,9 @@ func (a *asyncEvents) take() (e AsyncEvent, ok bool, err error) {
 	return e, true, nil
 }
 
-// Event waits for the next event of the device and its objects. The package reads and acknowledges events as they come,
-// and keeps the newest 1,024. Any number of goroutines may wait; each event goes to one of them. After the device was
-// closed or is gone, Event returns the events that are left, and then an error.
+// Event waits for the next event of the device and its objects. The package reads and acknowledges events as they
+// arrive and keeps the newest 1,024. Any number of goroutines may wait; each event goes to one of them. When the device
+// is closed or gone, Event returns the remaining events and then an error.
 //
 // C: ibv_get_async_event, ibv_ack_async_event
 //
@@ -286,41 +285,41 @@ func (d *Device) Events(ctx context.Context) iter.Seq2[AsyncEvent, error] {
 	return each(func() (AsyncEvent, error) { return d.Event(ctx) })
 }
 
-// occasion is an event that happens once and that goroutines can wait for.
-type occasion struct {
-	mu       sync.Mutex
-	happened bool
-	c        chan struct{}
+// latch is a flag that goroutines can wait for.
+type latch struct {
+	mu    sync.Mutex
+	isSet bool
+	c     chan struct{}
 }
 
-// done is closed when it has happened.
-func (o *occasion) done() <-chan struct{} {
+// done returns a channel that is closed when the latch is set.
+func (o *latch) done() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.c == nil {
 		o.c = make(chan struct{})
-		if o.happened {
+		if o.isSet {
 			close(o.c)
 		}
 	}
 	return o.c
 }
 
-func (o *occasion) set() {
+func (o *latch) set() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.happened && o.c != nil {
+	if !o.isSet && o.c != nil {
 		close(o.c)
 	}
-	o.happened = true
+	o.isSet = true
 }
 
-// reset resets the occasion, and reports whether it had happened.
-func (o *occasion) reset() (happened bool) {
+// reset clears the latch and reports whether it was set.
+func (o *latch) reset() (wasSet bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if happened = o.happened; happened {
-		o.happened, o.c = false, nil
+	if wasSet = o.isSet; wasSet {
+		o.isSet, o.c = false, nil
 	}
-	return happened
+	return wasSet
 }

@@ -12,45 +12,44 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// batch is the common part of batches of sends, receives and tag operations, their first member.
+// batch is the first field of SendBatch, RecvBatch and TagBatch and holds what they share.
 type batch struct {
 	first uintptr  // address of the first work request
-	bad   *uintptr // C stores here which request it refused; outside Go's heap
-	n     int      // requests that were appended, also beyond the capacity
-	// linked is the number of requests that the next pointers lead through. A batch with another n is not posted as it
-	// is.
+	bad   *uintptr // bad_wr of the call; outside Go's heap
+	n     int      // appended requests, including those beyond the capacity
+	// linked is the number of requests in the chain of next pointers. If it differs from n, a post links again.
 	linked int
-	// home is self, or the address of the last request that was given a datagram's address, which only some queues
-	// take. In a copy it is not the batch's own address either, so a post compares once to find both.
-	home   uintptr
-	size   uintptr // bytes of a work request
-	places int     // capacity + 1: the last one takes what is appended beyond the capacity
-	end    int     // number of the request whose Next is NULL; every other points on
-	sges   int     // room of each work request
-	// entries of the first work request; the next one's come behind
-	entries unsafe.Pointer
-	lacks   bool // there was no room for something: see err
-	closed  bool
-	err     error // of missing inline bytes; nil for a missing entry
+	// guard is self, or the address of the last request for which UD was called, which only datagram queues accept.
+	// In a copy of the batch it differs from the copy's address too, so one comparison in a post detects both.
+	guard     uintptr
+	size      uintptr // bytes of a work request
+	allocated int     // capacity + 1: requests beyond the capacity go to the last one
+	end       int     // the request before this index has a NULL Next
+	sges      int     // entries per work request
+	// entries of the first work request, followed by those of the others
+	entries    unsafe.Pointer
+	overflowed bool // an entry or inline data did not fit: see err
+	closed     bool
+	err        error // why inline data did not fit; nil if an entry did not
 
-	self uintptr // the address of the batch, which a copy does not have: two batches would link one chain in two ways
+	self uintptr // the address of the batch, to detect copies: two batches would relink the same chain
 
 	mapping *offheap.Mapping
 	_       noCopy
 }
 
-// noCopy has go vet complain about copies.
+// noCopy makes go vet report copies.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// mapBatch maps the memory of a batch of n requests, with their entries and inline bytes. It returns the requests, one
-// more than n, and the address of the inline bytes.
+// mapBatch maps the memory of a batch of n requests with their entries and inline bytes. It returns n+1 requests and
+// the address of the inline bytes.
 func mapBatch[W any](b *batch, verb string, n, sges, inline int) (wrs []W, bytes unsafe.Pointer, err error) {
 	if n <= 0 || sges < 0 || inline < 0 {
-		return nil, nil, invalid(verb, "", "a batch of %d requests with %d entries and %d inline bytes each: it needs "+
-			"at least one request, and no negative number", n, sges, inline)
+		return nil, nil, invalid(verb, "", "a batch of %d requests with %d entries and %d inline bytes each; it needs "+
+			"at least one request, and no number may be negative", n, sges, inline)
 	}
 	var l layout
 	b.size = unsafe.Sizeof(*new(W))
@@ -63,13 +62,13 @@ func mapBatch[W any](b *batch, verb string, n, sges, inline int) (wrs []W, bytes
 	first := (*W)(unsafe.Add(base, requests))
 	b.first, b.bad = uintptr(unsafe.Pointer(first)), (*uintptr)(unsafe.Add(base, bad))
 	b.entries = unsafe.Add(base, entries)
-	b.places, b.sges, b.linked, b.end = n+1, sges, nowhere, nowhere
-	b.self, b.home = address(b), address(b)
+	b.allocated, b.sges, b.linked, b.end = n+1, sges, unlinked, unlinked
+	b.self, b.guard = address(b), address(b)
 	return unsafe.Slice(first, n+1), unsafe.Add(base, data), nil
 }
 
-// own returns an error if the batch is a copy, or a zero value.
-func (b *batch) own() error {
+// checkSelf returns an error if the batch is a copy or a zero value.
+func (b *batch) checkSelf() error {
 	switch b.self {
 	case address(b):
 		return nil
@@ -80,27 +79,27 @@ func (b *batch) own() error {
 }
 
 var (
-	errBatchZero   = invalid("", "", "the batch is the zero value of its type, and needs its constructor")
+	errBatchZero   = invalid("", "", "the batch is a zero value; create it with its constructor")
 	errBatchNil    = invalid("", "", "the batch is nil")
-	errBatchCopied = invalid("", "", "the batch is a copy of another one, whose memory it shares")
-	errBatchEmpty  = invalid("", "", "the batch is empty, so there is nothing to post, and no completion will come")
+	errBatchCopied = invalid("", "", "the batch is a copy of another batch and shares its memory")
+	errBatchEmpty  = invalid("", "", "the batch is empty; waiting for its completion would block forever")
 	errBatchClosed = closed("batch")
 )
 
-// nowhere is linked and end of a batch whose next pointers were not set for a post.
-const nowhere = -1
+// unlinked is the value of linked and end before the next pointers are set for a post.
+const unlinked = -1
 
-// wr is a work request as far as sends and receives are alike: a receive is how a send begins.
+// wr returns request i as a receive request. Send requests begin with the same fields.
 func (b *batch) wr(i int) *ibv.RecvWR {
 	return ibv.Ptr[ibv.RecvWR](b.at(i)).Deref()
 }
 
-// sends are the work requests of a batch of sends from one index up to another, exclusive.
+// sends returns requests from through to-1 of a batch of sends.
 func (b *batch) sends(from, to int) []ibv.SendWR {
 	return unsafe.Slice(ibv.Ptr[ibv.SendWR](b.at(from)).Deref(), to-from)
 }
 
-// at is the address of a work request.
+// at returns the address of request i.
 func (b *batch) at(i int) uintptr { return b.first + uintptr(i)*b.size }
 
 var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.WRID)-unsafe.Offsetof(ibv.RecvWR{}.WRID)+
@@ -108,11 +107,11 @@ var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.WRID)-unsafe.Offsetof(ibv.RecvWR{
 	unsafe.Offsetof(ibv.SendWR{}.SGList)-unsafe.Offsetof(ibv.RecvWR{}.SGList)+
 	unsafe.Offsetof(ibv.SendWR{}.NumSGE)-unsafe.Offsetof(ibv.RecvWR{}.NumSGE)]
 
-// link lets each work request point to the next one, and to its entries.
+// link sets the next pointers and the entries of all work requests.
 func (b *batch) link() {
-	for i := range b.places {
+	for i := range b.allocated {
 		w := b.wr(i)
-		if i+1 < b.places {
+		if i+1 < b.allocated {
 			w.Next = ibv.Ptr[ibv.RecvWR](b.at(i + 1))
 		}
 		w.SGList = ibv.Ptr[ibv.SGE](uintptr(b.entries) + uintptr(i*b.sges*sizeofSGE))
@@ -121,42 +120,42 @@ func (b *batch) link() {
 
 const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 
-// Len is the number of requests.
+// Len returns the number of requests.
 func (b *batch) Len() int { return min(b.n, b.Cap()) }
 
-// Cap is the number of requests that there is room for.
-func (b *batch) Cap() int { return max(b.places-1, 0) }
+// Cap returns the maximum number of requests.
+func (b *batch) Cap() int { return max(b.allocated-1, 0) }
 
-// Err returns an error if the batch is closed or a copy, or had no room for something since the last Reset.
+// Err returns an error if the batch is closed or a copy, or if something did not fit since the last Reset.
 func (b *batch) Err() error {
 	if b.closed {
 		return errBatchClosed
 	}
-	if err := b.own(); err != nil {
+	if err := b.checkSelf(); err != nil {
 		return err
 	}
 	switch {
 	case b.n > b.Cap():
 		return &VerbError{Errno: syscall.ENOMEM,
-			Reason: fmt.Sprintf("the batch is full: it was made for %d work requests, not for %d", b.Cap(), b.n)}
-	case b.lacks && b.err == nil:
-		return invalid("", "", "no room for another entry: the batch was made for %d in each work request", b.sges)
+			Reason: fmt.Sprintf("the batch has room for %d work requests, not for %d", b.Cap(), b.n)}
+	case b.overflowed && b.err == nil:
+		return invalid("", "", "no room for another entry: the batch has %d for each work request", b.sges)
 	}
 	return b.err
 }
 
-// postable reports whether a part of the batch can be posted: the batch lacks nothing, and the part is not empty.
-func (b *batch) postable(from, to int) bool {
-	return b.n < b.places && !b.lacks && from != to
+// complete reports whether the batch can be posted: everything fit, and the range is not empty.
+func (b *batch) complete(from, to int) bool {
+	return b.n < b.allocated && !b.overflowed && from != to
 }
 
-// endAt ends the chain behind request to - 1. A range that is not inside the batch panics.
+// endAt terminates the chain after request to-1. It panics if the range is not inside the batch.
 func (b *batch) endAt(from, to int) {
 	if from < 0 || to <= from || to > b.n {
 		panic(fmt.Sprintf("rdma: requests %d to %d of a batch of %d", from, to, b.n))
 	}
 	if b.end != to {
-		if b.end != nowhere {
+		if b.end != unlinked {
 			b.wr(b.end - 1).Next = ibv.Ptr[ibv.RecvWR](b.at(b.end))
 		}
 		b.wr(to - 1).Next = 0
@@ -164,7 +163,7 @@ func (b *batch) endAt(from, to int) {
 	b.end, b.linked = to, to
 }
 
-// refused is the index of the request between two places that C said it did not take, or -1.
+// refused returns the index of the request that C returned in bad_wr, or -1 if it is not in the range.
 func (b *batch) refused(from, to int) int {
 	if at := *b.bad - b.first; at >= uintptr(from)*b.size && at < uintptr(to)*b.size {
 		return int(at / b.size)
@@ -172,19 +171,19 @@ func (b *batch) refused(from, to int) int {
 	return -1
 }
 
-// entries is a list of SGEs. It is written so that it costs one comparison.
+// entries returns n SGEs as a slice, with a single bounds check.
 func entries(list ibv.Ptr[ibv.SGE], n int32) []ibv.SGE {
 	const many = 1 << 20
 	return (*[many]ibv.SGE)(unsafe.Pointer(list.Deref()))[:n:n]
 }
 
-// layout places arrays in one piece of memory, each aligned to a cache line.
+// layout computes the offsets of arrays in one mapping, each aligned to a cache line.
 type layout struct {
 	size    int
-	tooMuch bool // more than can be counted
+	tooMuch bool // the size overflowed
 }
 
-// add places n times each items of a size.
+// add appends an array of n times each items of a size.
 func (l *layout) add(n, each int, size uintptr) (offset int) {
 	offset = l.size
 	if room := (math.MaxInt - 63 - offset) / int(size); n < 0 || each > 0 && n > room/each {
@@ -197,7 +196,7 @@ func (l *layout) add(n, each int, size uintptr) (offset int) {
 
 func (l *layout) mapMemory() (*offheap.Mapping, error) {
 	if l.tooMuch {
-		return nil, &VerbError{Errno: syscall.ENOMEM, Reason: "so much memory cannot be had"}
+		return nil, &VerbError{Errno: syscall.ENOMEM, Reason: "the size exceeds the address space"}
 	}
 	m, err := offheap.Map(l.size, offheap.Options{})
 	return m, wrap("", "", err)

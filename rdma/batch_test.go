@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// polling is a path without completions that calls a function at each poll.
+// polling is a path that calls a function on each poll and never has completions.
 type polling func()
 
 func (p polling) Poll(*ibv.CQ, []ibv.WC) int32 { p(); return 0 }
@@ -72,7 +72,7 @@ func TestUnsignalledSendsThatFillTheQueue(t *testing.T) {
 	assert.NoError(t, post(n, QueueOptions{Unchecked: true}, silent))
 }
 
-// TestWaitForUnsignalled: only the error of a wait for an unsignaled request mentions that it was not signaled.
+// TestWaitForUnsignalled: the error of a wait mentions unsignaled requests only if some are outstanding.
 func TestWaitForUnsignalled(t *testing.T) {
 	cq, qp := ownPeer(t)
 	b := sendBatch(t, 2, 1, 0)
@@ -94,8 +94,8 @@ func TestWaitForUnsignalled(t *testing.T) {
 	_, err := qp.PostSend(b)
 	require.NoError(t, err)
 	for _, err := range wait() {
-		assert.ErrorContains(t, err, fmt.Sprintf("1 requests of QP %#x are unsignaled and have no completion "+
-			"unless they fail: set Signaled", qp.Num()))
+		assert.ErrorContains(t, err, fmt.Sprintf("1 requests of QP %#x are unsignaled and complete only "+
+			"if they fail: set Signaled", qp.Num()))
 	}
 	b.Reset()
 	b.Write(2, 0, 0).Signaled()
@@ -104,11 +104,11 @@ func TestWaitForUnsignalled(t *testing.T) {
 	_, err = cq.Wait(t.Context(), wcs)
 	require.NoError(t, err)
 	for _, err := range wait() {
-		assert.NotContains(t, err.Error(), "signalled", "the completion is for both")
+		assert.NotContains(t, err.Error(), "signalled", "the signaled request completes both")
 	}
 }
 
-// ownPeer returns a queue pair connected to itself and a completion queue with a channel.
+// ownPeer returns a queue pair connected to itself, and its completion queue with a channel.
 func ownPeer(t *testing.T) (*CQ, *QP) {
 	pd := softPD(t)
 	channel, err := pd.Device().CreateCompChannel()

@@ -19,13 +19,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// both calls f with a device whose functions are Go and with one whose functions are C, which posts call the short way.
+// both calls f with a device whose functions are in Go, and with one whose functions are in C, which posts call
+// directly.
 func both(t *testing.T, f func(t *testing.T, d *device)) {
 	t.Run("Go", func(t *testing.T) { f(t, newDevice(t, ibv.QPT_RC)) })
 	t.Run("C", func(t *testing.T) { f(t, native(t)) })
 }
 
-// UD overwrites the remote address of a read or a write, and a connected queue pair ignores it in a send.
+// UD overwrites the remote address of a read or write. In a send on a connected queue pair, the provider would ignore
+// it.
 func TestUDAddressOnConnectedQueue(t *testing.T) {
 	both(t, func(t *testing.T, d *device) {
 		for _, qpt := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_XRC_SEND} {
@@ -43,9 +45,7 @@ func TestUDAddressOnConnectedQueue(t *testing.T) {
 						posted, err := post(b)
 						assert.Zero(t, posted)
 						assert.EqualError(t, err, fmt.Sprintf("ibv_post_send: QP 0x12 (%s): WR %d (id 0x9): UD "+
-							"gives it "+
-							"the address of a datagram, and requests of %[1]s go to the connected queue pair: "+
-							"invalid argument",
+							"set a datagram address, but the %[1]s queue pair is connected: invalid argument",
 							refusal.ShortName(qpt), n-1))
 					}
 					if n > 1 {
@@ -71,7 +71,7 @@ func TestUDAddressOnConnectedQueue(t *testing.T) {
 			_, err := ud.Post(b)
 			assert.NoError(t, err)
 			_, err = sendQueue(t, d, options(64, 1, 16)).Post(b)
-			assert.Error(t, err, "also after a queue accepted it")
+			assert.Error(t, err, "even after a queue accepted the batch")
 			_, err = unchecked.Post(b)
 			assert.NoError(t, err)
 		}
@@ -84,11 +84,12 @@ func TestUDAddressInProgramOfConnectedQueue(t *testing.T) {
 	p := NewWRProgram(&x.qp)
 	p.Send(1).SGE(1, 2, 3).UD(8, 1, 1)
 	assert.EqualError(t, q.PostProgram(p),
-		"ibv_wr_complete: QP 0x12 (RC): WR 0: UD gives it the address of a datagram, and RC has none: invalid argument")
+		"ibv_wr_complete: QP 0x12 (RC): WR 0: UD set a datagram address, but the RC queue pair is connected: "+
+			"invalid argument")
 	assert.Empty(t, x.calls)
 }
 
-// Two batches over the same memory would link one chain in two ways.
+// Posting a copy of a batch fails, because both would link the same requests.
 func TestCopiesOfBatches(t *testing.T) {
 	both(t, func(t *testing.T, d *device) {
 		send := sendQueue(t, d, options(16, 1, 0))
@@ -133,7 +134,7 @@ func copyOf[T any](p *T) *T {
 	return c
 }
 
-// A fault in unmapped memory ends the program and cannot be recovered, so closed batches are used in a child process.
+// Use of a closed batch panics. It runs in a child process, because an access to unmapped memory would end the process.
 func TestUseOfClosedBatch(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_CLOSED") == "" {
 		words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0],
@@ -164,7 +165,7 @@ func TestUseOfClosedBatch(t *testing.T) {
 		r.SGE(1, 2, 3).Add(ibv.SGE{})
 		add.SGE(1, 2, 3).Signaled().Unexpected(5)
 		add.Handle()
-		assert.Panics(t, func() { c.Write(1, 2, 3).SGE(4, 5, 6) }, "which a program can recover from")
+		assert.Panics(t, func() { c.Write(1, 2, 3).SGE(4, 5, 6) }, "a recoverable panic")
 		for _, n := range []int{0, 1, 4, 5} {
 			assert.PanicsWithValue(t, errBatchClosed.Error(), func() { b.Fill(n) })
 		}

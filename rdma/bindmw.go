@@ -10,12 +10,12 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// BindMW binds a memory window of type 1 to a memory region, or unbinds it if the length is 0. C posts a request for
-// this, so a checked queue checks and counts it like any other. With SEND_SIGNALED in bind, it completes with
-// WC_BIND_MW and bind's WRID. The window has a new key afterwards. BindMW may block. Windows of type 2 are bound by
-// [SendBatch.BindMW] and [WRProgram.BindMW].
+// BindMW binds a memory window of type 1 to a memory region, or unbinds it if the length is 0. The bind is a posted
+// request, which a checked queue checks and counts like any other. With SEND_SIGNALED in bind, it completes with
+// WC_BIND_MW and bind's WRID. The window has a new key afterwards. BindMW may block. For windows of type 2, use
+// [SendBatch.BindMW] or [WRProgram.BindMW].
 //
-// The error is a [*PostError] of a check, or that of [libibverbs.BindMW].
+// The error is a [*PostError] if a check fails, and otherwise that of [libibverbs.BindMW].
 //
 // Man: ibv_bind_mw(3)
 func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
@@ -29,11 +29,11 @@ func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	}
 	wrs := [1]ibv.SendWR{{WRID: bind.WRID, Opcode: ibv.WR_BIND_MW, SendFlags: bind.SendFlags}}
 	*wrs[0].BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), BindInfo: bind.BindInfo}
-	m, ok := q.takeChecked(wrs[:])
+	m, ok := q.reserveChecked(wrs[:])
 	if !ok {
 		e := q.explainSends(wrs[:], 0)
 		e.Verb = "ibv_bind_mw"
-		return recorded(e)
+		return traceRejected(e)
 	}
 	err := q.bind(mw, bind)
 	if err != nil {
@@ -42,7 +42,7 @@ func (q *SendQueue) BindMW(mw *ibv.MW, bind *ibv.MWBind) error {
 	return err
 }
 
-// bind posts the bind request: through C, or directly to a queue that C does not use.
+// bind posts the bind request through C, or directly to the queue if its Path writes it.
 func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
 	own := queueOf(q.path)
 	if own == nil || mw == nil || bind == nil {
@@ -61,7 +61,7 @@ func (q *SendQueue) bind(mw *ibv.MW, bind *ibv.MWBind) error {
 	return nil
 }
 
-// unbindable returns the errno with which ibv_bind_mw or the provider would reject a window, or 0.
+// unbindable returns the errno with which ibv_bind_mw or the provider would reject a bind, or 0.
 func unbindable(mw *ibv.MW, info *ibv.MWBindInfo) runtime.Errno {
 	mr := info.MR.Deref()
 	switch {

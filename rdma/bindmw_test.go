@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Binding a window takes a slot of the send queue until it, or a later request, completes.
+// A bind occupies a slot of the send queue until it, or a later request, completes.
 func TestBindMWIsCounted(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	var bound []uint64
@@ -37,7 +37,7 @@ func TestBindMWIsCounted(t *testing.T) {
 	assert.Equal(t, 1, q.Free())
 	result = syscall.EPERM
 	assert.ErrorIs(t, q.BindMW(mw, bind(3, ibv.SEND_SIGNALED)), syscall.EPERM)
-	assert.Equal(t, 1, q.Free(), "its slot is free again")
+	assert.Equal(t, 1, q.Free(), "the slot is free again")
 	result = 0
 	_, err = q.Post(writes(sendBatch(t, 1, 1, 0), 4, 1))
 	require.NoError(t, err)

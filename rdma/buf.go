@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Buf is memory that the provider allocates in its own way. In a confidential virtual machine, for example, a device
-// can access no other memory. [Buffer] is memory that any device accepts.
+// Buf is memory that the provider allocates. In a confidential virtual machine, for example, a device can only access
+// such memory. Elsewhere, use a [Buffer].
 //
 // Man: ibv_alloc_buf(3)
 type Buf struct {
@@ -21,7 +21,7 @@ type Buf struct {
 	bytes []byte
 }
 
-// AllocBuf allocates size bytes, for regions of this protection domain.
+// AllocBuf allocates size bytes for regions of this protection domain.
 //
 // C: ibv_alloc_buf
 //
@@ -29,7 +29,7 @@ type Buf struct {
 func (p *PD) AllocBuf(size int) (*Buf, error) {
 	const verb = "ibv_alloc_buf"
 	if size <= 0 {
-		return nil, invalid(verb, p.name, "%d bytes are too few", size)
+		return nil, invalid(verb, p.name, "the size is %d; it must be at least 1", size)
 	}
 	b := &Buf{pd: p}
 	create := func() (*ibv.Buf, error) {
@@ -46,13 +46,13 @@ func (p *PD) AllocBuf(size int) (*Buf, error) {
 	return made(b, err)
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the Buf.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the Buf.
 func (b *Buf) C() *ibv.Buf { return whileOpen(&b.object, b.c) }
 
 // Ptr returns the memory for use in attributes.
 func (b *Buf) Ptr() ibv.Ptr[ibv.Buf] { return ptrWhileOpen(&b.object, b.c) }
 
-// Bytes returns the memory. Do not use it after Close, which makes Bytes return nil.
+// Bytes returns the memory, or nil after Close. Do not use the memory after Close.
 func (b *Buf) Bytes() []byte {
 	if b.life.IsGone() {
 		return nil
@@ -71,7 +71,7 @@ func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, 
 		return nil, isNil(verb, p.name, "memory")
 	}
 	if offset < 0 || length <= 0 || offset > len(b.bytes) || length > len(b.bytes)-offset {
-		return nil, invalid(verb, p.name, "%d bytes at %d are not inside %s", length, offset, b.name)
+		return nil, invalid(verb, p.name, "%d bytes at offset %d are not inside %s", length, offset, b.name)
 	}
 	if b.pd != p {
 		return nil, invalid(verb, p.name, "%s belongs to another protection domain", b.name)
@@ -86,7 +86,7 @@ func (p *PD) RegBufMR(b *Buf, offset, length int, access ibv.AccessFlags) (*MR, 
 }
 
 // ExportDMABuf returns a descriptor of the memory if it is a dma-buf, for [PD.RegDMABuf] of other devices. The caller
-// closes it.
+// must close the descriptor.
 //
 // C: ibv_export_buf_dmabuf_fd
 //

@@ -14,14 +14,14 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Calls lets any number of goroutines wait, each for its own requests, on any queue pairs that complete in one queue:
+// Calls lets any number of goroutines wait for their own requests, on any queue pairs that share a completion queue:
 //
 //	call, err := calls.Begin()
 //	batch.Write(call.ID(), address, rkey).SGE(...).Signaled() // and post it
 //	wc, err := call.Wait(ctx)
 //
-// Calls starts no goroutine: one of the waiting goroutines polls for all. Nothing else may poll the queue: [CQ.Poll]
-// and its waits return an error. One goroutine at a time waits for a [Call].
+// Calls starts no goroutines: one of the waiting goroutines polls for all of them. While Calls is open, [CQ.Poll] and
+// the waits of the CQ return an error. Only one goroutine at a time may wait for a [Call].
 type Calls struct {
 	poller *Poller[*callSlot]
 	turn   chan struct{} // holds a token while a goroutine polls
@@ -31,10 +31,10 @@ type Calls struct {
 	got   []Completed[*callSlot] // guarded by turn
 	other func(ibv.WC)
 
-	settling  atomic.Bool          // Close wants the turn
-	abandoned map[uint64]*callSlot // by id: calls without a waiter, which the device may still execute
+	settling  atomic.Bool          // Close is waiting for the turn
+	abandoned map[uint64]*callSlot // by id: calls without a waiter whose requests may be outstanding
 	waits     sync.WaitGroup       // of goroutines for abandoned calls
-	over      bool                 // closed, or being closed: no call is abandoned any more
+	over      bool                 // Close has begun, and no more calls can be abandoned
 }
 
 // ErrNoCompletion matches, with errors.Is, the error of a call whose request has no completion: the request was not
@@ -42,29 +42,29 @@ type Calls struct {
 var ErrNoCompletion = errors.New("the request ended without a completion: it was not signalled, or its queue pair " +
 	"was reset or closed")
 
-// Call is one request that its goroutine waits for. It ends when Wait returns its completion, or by Cancel; a goroutine
-// that waits no longer calls Abandon. Copies are the same call. The zero value is a call that has ended.
+// Call is a request that a goroutine waits for. It ends when Wait returns its completion, or by Cancel. Use Abandon to
+// stop waiting. Copies refer to the same call. The zero value is a call that has ended.
 type Call struct {
 	calls *Calls
 	slot  *callSlot
 	id    uint64
 }
 
-// callSlot is the state of a call that goroutines share. It is reused by one call after another until one is canceled;
-// a waiter of a call that has ended finds another id in it.
+// callSlot is the shared state of a call. It is reused by later calls unless the call is cancelled; a waiter of an
+// ended call finds another id in it.
 type callSlot struct {
-	done chan struct{} // holds a token if there may be something new to see
+	done chan struct{} // holds a token if the state may have changed
 
-	id    uint64 // of the call that has the slot; 0: none
+	id    uint64 // of the call that uses the slot, or 0
 	ended bool
 	wc    ibv.WC
-	lost  bool // it ended without a completion
+	lost  bool // the call ended without a completion
 }
 
-// NewCalls creates a [Poller] of the queue for a number of calls at once. It calls other, which may be nil, with
-// completions that belong to no call, from one goroutine at a time. other must not wait for a call, nor call Close.
+// NewCalls creates a [Poller] of cq for up to most concurrent calls. It passes completions that do not belong to a call
+// to other, which may be nil, from one goroutine at a time. other must not wait for a call or call Close.
 func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
-	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*callSlot], atOnce), other: other,
+	c := &Calls{turn: make(chan struct{}, 1), got: make([]Completed[*callSlot], pollSize), other: other,
 		abandoned: map[uint64]*callSlot{}}
 	p, err := newPollerOf(cq, most, newCalls, c.lost)
 	if err != nil {
@@ -74,7 +74,7 @@ func NewCalls(cq *CQ, most int, other func(ibv.WC)) (*Calls, error) {
 	return c, nil
 }
 
-// String names the calls by their queue: "calls of CQ 3 on mlx5_0".
+// String returns a name with the completion queue: "calls of CQ 3 on mlx5_0".
 func (c *Calls) String() string {
 	if c.poller == nil {
 		return new(object).String()
@@ -82,7 +82,7 @@ func (c *Calls) String() string {
 	return c.poller.String()
 }
 
-// LogValue is String, for package log/slog.
+// LogValue returns String for package log/slog.
 func (c *Calls) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // lost ends a call whose request has no completion.
@@ -101,7 +101,7 @@ func (c *Calls) end(s *callSlot, wc *ibv.WC) {
 	s.look()
 }
 
-// look wakes a goroutine that waits for the slot.
+// look wakes the goroutine that waits for the slot.
 func (s *callSlot) look() {
 	select {
 	case s.done <- struct{}{}:
@@ -109,8 +109,8 @@ func (s *callSlot) look() {
 	}
 }
 
-// Begin starts a call. Post its request, signalled, with ID as the wr_id. If there are too many calls, it fails with
-// ENOMEM.
+// Begin starts a call. Post its request with [Call.ID] as the wr_id, signalled. If there are too many calls, Begin
+// returns ENOMEM.
 func (c *Calls) Begin() (Call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,7 @@ func (c *Calls) Begin() (Call, error) {
 		s = c.spare[n-1]
 		c.spare = c.spare[:n-1]
 		select {
-		case <-s.done: // of the last call
+		case <-s.done: // of the previous call
 		default:
 		}
 	} else {
@@ -134,13 +134,13 @@ func (c *Calls) Begin() (Call, error) {
 	return Call{c, s, id}, nil
 }
 
-// free takes the slot from a call that has ended. Whoever still waits for that call wakes. The caller holds mu.
+// free releases the slot of a call that has ended and wakes remaining waiters. The caller holds mu.
 func (s *callSlot) free() {
 	s.id, s.ended = 0, false
 	s.look()
 }
 
-// ID returns the wr_id for the call's request.
+// ID returns the wr_id to post the call's request with.
 func (c Call) ID() uint64 { return c.id }
 
 // Cancel ends a call whose request was not posted.
@@ -150,19 +150,19 @@ func (c Call) Cancel() {
 	}
 	if _, ok := c.calls.poller.Cancel(c.id); ok {
 		c.calls.mu.Lock()
-		c.slot.free() // for good: the next call would take the wake-up of one who waits
+		c.slot.free() // not reused: the next call could consume the wake-up of a waiter
 		c.calls.mu.Unlock()
 		if len(c.calls.turn) > 0 {
-			c.calls.poller.cq.wake() // the polling goroutine may wait for this call
+			c.calls.poller.cq.wake() // the polling goroutine may be waiting for this call
 		}
 	}
 }
 
-// Abandon ends the wait for the call, for example after its context has ended. The memory of its request belongs to the
-// device until the request has completed or its queue pair is closed. Then release is called in a new goroutine, so
-// that it can free or reuse the memory. If the call has already ended, release is called at once.
+// Abandon stops waiting for the call, for example after a context was cancelled. The request's memory belongs to the
+// device until the request completes or its queue pair is closed. Then release is called in a new goroutine, to free or
+// reuse the memory. If the call has already ended, that happens at once.
 //
-// Calls cannot be closed before that.
+// Calls.Close fails until then.
 func (c Call) Abandon(release func()) {
 	if c.calls == nil || !c.calls.outlives(c) {
 		go release()
@@ -174,14 +174,14 @@ func (c Call) Abandon(release func()) {
 	}()
 }
 
-// Wait waits for the call's completion; [CompletionErr] returns the error of a failed one. If ctx ends, or the queue
-// can no longer be polled, Wait returns the error and the call goes on: its memory belongs to the device. Then wait
-// again, or call Abandon. If a request ends without a completion, its call ends with [ErrNoCompletion]. Waiting for a
-// call that has ended fails with [ErrClosed].
+// Wait blocks until the call completes and returns the completion; [CompletionErr] returns the error of a failed one.
+// If ctx ends or polling fails, Wait returns that error and the call continues: its memory belongs to the device. Then
+// wait again, or call Abandon. If the request ends without a completion, Wait returns [ErrNoCompletion]. Waiting for a
+// call that has ended returns [ErrClosed].
 func (c Call) Wait(ctx context.Context) (ibv.WC, error) {
 	if c.calls == nil {
-		return ibv.WC{}, &VerbError{Verb: "Wait", Object: "a call", Errno: syscall.EINVAL, Reason: "it was never begun",
-			Err: ErrClosed}
+		return ibv.WC{}, &VerbError{Verb: "Wait", Object: "a call", Errno: syscall.EINVAL,
+			Reason: "Begin did not create it", Err: ErrClosed}
 	}
 	for {
 		if wc, over, err := c.result(); over {
@@ -213,7 +213,7 @@ func (c *Calls) outlives(call Call) bool {
 	return true
 }
 
-// outlive returns when an abandoned call has ended.
+// outlive blocks until an abandoned call has ended.
 func (c Call) outlive() {
 	defer c.calls.waits.Done()
 	for {
@@ -226,7 +226,7 @@ func (c Call) outlive() {
 			err := c.calls.serve(context.Background(), c.slot)
 			<-c.calls.turn
 			if err != nil {
-				<-c.slot.done // the queue cannot be polled: closing the queue pair ends the call
+				<-c.slot.done // polling failed: closing the queue pair ends the call
 			}
 		}
 	}
@@ -235,14 +235,14 @@ func (c Call) outlive() {
 	delete(c.calls.abandoned, c.id)
 }
 
-// result returns how the call ended, if it is over, and frees its slot.
+// result reports whether the call has ended. If so, it returns the outcome and frees the slot.
 func (c Call) result() (wc ibv.WC, over bool, err error) {
 	s := c.slot
 	c.calls.mu.Lock()
 	defer c.calls.mu.Unlock()
 	switch {
 	case s.id != c.id:
-		s.look() // the token may have been that of another goroutine
+		s.look() // the token may belong to another goroutine
 		return wc, true, c.failed("the call has ended already", ErrClosed)
 	case !s.ended:
 		return wc, false, nil
@@ -261,7 +261,7 @@ func (c Call) failed(reason string, err error) error {
 	return &VerbError{Verb: "Wait", Object: c.calls.poller.name, Reason: reason, Err: err}
 }
 
-// serve polls for all goroutines until a slot has something new, or Close wants to.
+// serve polls for all goroutines until the state of own may have changed or Close waits for the turn.
 func (c *Calls) serve(ctx context.Context, own *callSlot) error {
 	for len(own.done) == 0 && !c.settling.Load() {
 		n, err := c.poller.waitUntil(ctx, c.got, func() bool { return len(own.done) > 0 || c.settling.Load() })
@@ -273,7 +273,7 @@ func (c *Calls) serve(ctx context.Context, own *callSlot) error {
 	return nil
 }
 
-// dispatch hands completions to their calls. The caller has the turn.
+// dispatch passes completions to their calls. The caller has the turn.
 func (c *Calls) dispatch(all []Completed[*callSlot]) {
 	for i := range all {
 		switch got := &all[i]; {
@@ -286,7 +286,7 @@ func (c *Calls) dispatch(all []Completed[*callSlot]) {
 	}
 }
 
-// Close releases the queue. It fails with [ErrInUse] while a goroutine waits, or the device has an abandoned call. A
+// Close releases the queue. It fails with [ErrInUse] while a goroutine waits or an abandoned call is outstanding. A
 // second Close does nothing.
 func (c *Calls) Close() error {
 	if err := c.settle(); err != nil {
@@ -302,7 +302,7 @@ func (c *Calls) Close() error {
 	return err
 }
 
-// settle ends abandoned calls that have completed, and fails if there are others.
+// settle ends abandoned calls that have completed. It fails if some have not.
 func (c *Calls) settle() error {
 	c.mu.Lock()
 	n := len(c.abandoned)
@@ -310,7 +310,7 @@ func (c *Calls) settle() error {
 	if n > 0 {
 		c.settling.Store(true)
 		c.poller.cq.wake()
-		c.turn <- struct{}{} // the polling goroutine has delivered its completions
+		c.turn <- struct{}{} // the polling goroutine has dispatched its completions
 		for n, err := c.poller.Poll(c.got); n > 0 && err == nil; n, err = c.poller.Poll(c.got) {
 			c.dispatch(c.got[:n])
 		}
@@ -327,7 +327,7 @@ func (c *Calls) settle() error {
 	}
 	if n > 0 {
 		return &VerbError{Verb: "Close", Object: c.poller.name, Errno: syscall.EBUSY, Err: ErrInUse,
-			Reason: fmt.Sprintf("%d abandoned calls have not completed: close or drain their queue pairs first", n)}
+			Reason: fmt.Sprintf("%d abandoned calls are outstanding: close or drain their queue pairs first", n)}
 	}
 	c.over = true
 	return nil

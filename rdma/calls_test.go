@@ -20,7 +20,7 @@ import (
 // Many goroutines wait for their requests on several queue pairs that are created and closed. Each gets its own
 // completions, in any order.
 func TestCallsOfManyGoroutines(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	calls, err := NewCalls(e.cq, 40, func(wc ibv.WC) { t.Error("completion of no call:", wc) })
 	closeAtEnd(t, calls, err)
 	ctx := soon(t)
@@ -69,12 +69,12 @@ func TestCallsOfManyGoroutines(t *testing.T) {
 	assert.Zero(t, calls.poller.Out())
 }
 
-// A wait for a request without a completion ends: the polling goroutine also checks its own call.
+// A wait for a request without a completion ends, also in the goroutine that polls.
 func TestCallsWithoutCompletion(t *testing.T) {
-	e, _ := stuck(t)
+	e, _ := stalled(t)
 	e.cq.SetBusyPoll(0)
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-	loop(t, e.qp)
+	connectToSelf(t, e.qp)
 	calls, err := NewCalls(e.cq, 8, nil)
 	closeAtEnd(t, calls, err)
 	lost := make(chan error, 3)
@@ -99,7 +99,7 @@ func TestCallsWithoutCompletion(t *testing.T) {
 	assert.Zero(t, calls.poller.Out())
 	call, err := calls.Begin() // reuses one of their slots
 	require.NoError(t, err)
-	loop(t, e.qp)
+	connectToSelf(t, e.qp)
 	e.write(call.ID(), 1)
 	wc, err := call.Wait(soon(t))
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestCallsWithoutCompletion(t *testing.T) {
 
 // A second wait for a call that has ended fails, even after its slot was reused by another call.
 func TestCallEndsOnce(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	calls, err := NewCalls(e.cq, 4, nil)
 	closeAtEnd(t, calls, err)
 	run := func() Call {
@@ -155,7 +155,7 @@ func TestCallEndsOnce(t *testing.T) {
 
 // Canceling a call wakes the goroutine that waits for it, even if its slot is reused at once.
 func TestCancelWhileWaiting(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	e.cq.SetBusyPoll(0)
 	calls, err := NewCalls(e.cq, 8, nil)
 	closeAtEnd(t, calls, err)

@@ -22,8 +22,8 @@ import (
 var qpTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKET, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV,
 	ibv.QPT_DRIVER}
 
-// A checked queue accepts an operation with a flag if the man page's table allows it, or leaves it open and the headers
-// define both, on every type of queue pair.
+// On every type of queue pair, a checked queue accepts an operation with a flag if the man page's table allows it, or
+// if the table does not mention it and the headers define both.
 func TestChecksMatchTheTables(t *testing.T) {
 	taken, refusals := 0, 0
 	for _, qpt := range qpTypes {
@@ -51,7 +51,7 @@ func TestChecksMatchTheTables(t *testing.T) {
 				}
 				_, err := q.Post(b)
 				var e *PostError
-				// the rules accepted it, but an unsignaled request would fill this queue of one slot
+				// accepted by the checks, but one unsignaled request would fill this queue
 				if errors.As(err, &e) && e.Errno == syscall.ENOMEM {
 					err = nil
 				}
@@ -85,30 +85,30 @@ func TestCheckMessages(t *testing.T) {
 			"IBV_WR_ATOMIC_WRITE: not in ibv_post_send: struct ibv_send_wr has no operands " +
 				"for an atomic write; it is posted with ibv_wr_atomic_write"},
 		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = 77 },
-			"ibv_wr_opcode(77) is no operation that is known " +
+			"unknown opcode ibv_wr_opcode(77) " +
 				"(valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RAW_PACKET, func(b *SendBatch) { b.Send(0x2a); b.WR(1).Opcode = ^ibv.WROpcode(0) },
-			"ibv_wr_opcode(4294967295) is no operation that is known " +
+			"unknown opcode ibv_wr_opcode(4294967295) " +
 				"(valid on RAW_PACKET: IBV_WR_SEND, IBV_WR_TSO, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(ibv.SEND_INLINE) },
 			"IBV_SEND_INLINE is not valid with IBV_WR_RDMA_READ on RC (valid flags: " +
-				"IBV_SEND_FENCE|IBV_SEND_SIGNALED; operations that take it: " +
+				"IBV_SEND_FENCE|IBV_SEND_SIGNALED; valid operations: " +
 				"IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, " +
 				"IBV_WR_SEND_WITH_INV, IBV_WR_DRIVER1)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SIGNALED) },
-			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
+			"unknown send flag 0x100000 (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Read(0x2a, 1, 2).Flags(1<<20 | ibv.SEND_SOLICITED) },
-			"0x100000 is no send flag that is known (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
+			"unknown send flag 0x100000 (valid flags: IBV_SEND_FENCE|IBV_SEND_SIGNALED)"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).Flags(ibv.SEND_IP_CSUM) },
-			"the device has no IBV_SEND_IP_CSUM for UD"},
+			"the device does not support IBV_SEND_IP_CSUM on UD"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.FetchAdd(0x2a, 16, 1, 1).SGE(1, 4, 1) },
-			"an atomic operation of 4 bytes, and it has to be 8"},
+			"an atomic operation of 4 bytes; it must have 8"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.CompareSwap(0x2a, 16, 1, 1, 1).SGE(1, 8, 1).SGE(1, 8, 1) },
-			"an atomic operation of 16 bytes, and it has to be 8"},
+			"an atomic operation of 16 bytes; it must have 8"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.CompareSwap(0x2a, 16, 1, 1, 1) },
-			"an atomic operation of 0 bytes, and it has to be 8"},
+			"an atomic operation of 0 bytes; it must have 8"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.FetchAdd(0x2a, 12, 1, 1).SGE(1, 8, 1) },
-			"an atomic operation at the remote address 0xc, and it has to be a multiple of 8"},
+			"an atomic operation at remote address 0xc, which is not a multiple of 8"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1) },
 			"a datagram needs an address handle"},
 		{ibv.QPT_UD, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).UD(8, 1<<24, 1) },
@@ -118,13 +118,13 @@ func TestCheckMessages(t *testing.T) {
 		{ibv.QPT_RC, func(b *SendBatch) { b.BindMW(0x2a, 8, 1, ibv.MWBindInfo{Length: 8}) },
 			"binding needs a memory window and a memory region"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 1, 1).SGE(1, 1, 1).SGE(1, 1, 1) },
-			"3 entries, and the queue pair takes 2 at most"},
+			"3 entries exceed the queue pair's limit of 2"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).Inline(make([]byte, 9)).Inline(make([]byte, 8)) },
-			"17 inline bytes, and the queue pair takes 16 at most"},
+			"17 inline bytes exceed the queue pair's limit of 16"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 4097, 1) },
-			"a message of 4097 bytes, and the most is 4096"},
+			"a message of 4097 bytes exceeds the limit of 4096"},
 		{ibv.QPT_RC, func(b *SendBatch) { b.Send(0x2a).SGE(1, 4000, 1).SGE(1, 97, 1) },
-			"a message of 4097 bytes, and the most is 4096"},
+			"a message of 4097 bytes exceeds the limit of 4096"},
 	} {
 		d := newDevice(t, c.qpt)
 		q := sendQueue(t, d, o)
@@ -159,7 +159,7 @@ func TestCheckedLimits(t *testing.T) {
 	b.TSO(3, nil, 100).SGE(1, 1<<20, 1).UD(8, 1, 1) // many messages
 	b.Send(4).UD(8, 1, 1)
 	_, err := q.Post(b)
-	require.NoError(t, err, "the limits themselves are valid")
+	require.NoError(t, err, "requests at the limits are valid")
 
 	d = newDevice(t, ibv.QPT_RC)
 	q = sendQueue(t, d, options(64, 2, 16))
@@ -169,7 +169,7 @@ func TestCheckedLimits(t *testing.T) {
 	require.NoError(t, err)
 	b.Write(2, 1, 1).SGE(0, 1<<31, 1).SGE(0, 1, 1)
 	_, err = q.Post(b)
-	assert.ErrorContains(t, err, "WR 1 (id 0x2): a message of 2147483649 bytes, and the most is 2147483648")
+	assert.ErrorContains(t, err, "WR 1 (id 0x2): a message of 2147483649 bytes exceeds the limit of 2147483648")
 	b.Reset()
 	b.Write(1, 1, 1)
 	b.WR(0).NumSGE = -1
@@ -189,11 +189,11 @@ func TestCheckedStates(t *testing.T) {
 	}
 	d.qp.State = ibv.QPS_INIT
 	_, err := q.Post(b)
-	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x3): the send queue takes no work in INIT "+
+	assert.EqualError(t, err, "ibv_post_send: QP 0x12 (RC): WR 0 (id 0x3): the send queue accepts no requests in INIT "+
 		"(valid in: RTS, SQD, SQE, ERR): invalid argument")
 }
 
-// TestCheckedStatesOnIWARP: the kernel moves a queue pair to RTS, and C's record stays INIT or RTR.
+// TestCheckedStatesOnIWARP: C's record of the state stays INIT or RTR, because the kernel moves queue pairs to RTS.
 func TestCheckedStatesOnIWARP(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	d.context.Device = ibv.PtrTo(&ibv.Device{TransportType: ibv.TRANSPORT_IWARP})
@@ -220,12 +220,12 @@ func TestFirstRequestIsAlwaysChecked(t *testing.T) {
 	}
 }
 
-// TestChecksAreShared: queues of equal configuration share one copy of the rules, which is freed with the last of them.
+// TestChecksAreShared: queues with equal limits share one table of rules, which is freed with the last of them.
 func TestChecksAreShared(t *testing.T) {
 	count := func() int {
-		sameChecks.Lock()
-		defer sameChecks.Unlock()
-		return len(sameChecks.all)
+		sharedChecks.Lock()
+		defer sharedChecks.Unlock()
+		return len(sharedChecks.all)
 	}
 	before := count()
 	var all []*sendChecks
@@ -242,7 +242,7 @@ func TestChecksAreShared(t *testing.T) {
 	assert.Eventually(t, func() bool { goruntime.GC(); return count() <= before }, 10*time.Second, time.Millisecond)
 }
 
-// TestPass: a list passes if and only if no request of it would be rejected. Its wr_ids and signals are recorded.
+// TestPass: a list passes if and only if each of its requests is valid. Its wr_ids and signaled requests are recorded.
 func TestPass(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := options(1, 2, 16)
@@ -271,7 +271,7 @@ func TestPass(t *testing.T) {
 			}
 		}
 		var ids [64]uint64
-		signalled, ok := c.pass(b.WRs(), &ids[0])
+		signalled, ok := c.check(b.WRs(), &ids[0])
 		refused := slices.ContainsFunc(b.WRs(), func(w ibv.SendWR) bool { return c.reason(&w) != "" })
 		require.Equal(t, !refused, ok)
 		for i, w := range b.WRs() {

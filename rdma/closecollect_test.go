@@ -73,7 +73,7 @@ func TestCloseOfXRCQueueCollects(t *testing.T) {
 	assert.Equal(t, 4, n)
 }
 
-// TestCloseOfWorkQueueCollects is the same for a work queue.
+// TestCloseOfWorkQueueCollects is TestCloseOfXRCQueueCollects for a work queue.
 func TestCloseOfWorkQueueCollects(t *testing.T) {
 	f, d, pd := fakePD(t)
 	cq, _ := fakeQP(t, pd)
@@ -102,7 +102,8 @@ func TestCloseOfWorkQueueCollects(t *testing.T) {
 	assert.Equal(t, 3, n)
 }
 
-// TestResetOfWorkQueueCollects: libraries of adapters drop completions of a work queue that begins anew.
+// TestResetOfWorkQueueCollects: a move to RESET keeps completions, although providers discard those of a work queue in
+// RESET.
 func TestResetOfWorkQueueCollects(t *testing.T) {
 	f, d, pd := fakePD(t)
 	cq, _ := fakeQP(t, pd)

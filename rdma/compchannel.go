@@ -17,8 +17,8 @@ import (
 )
 
 // CompChannel is a completion channel: it reports that one of its completion queues has completions to poll. Goroutines
-// wait for it on Go's netpoller, so no thread blocks, unless KeepThread lets it. The first wait, or C, makes its
-// descriptor, which C opened, non-blocking.
+// wait on Go's netpoller, so no thread blocks unless KeepThread is set. The first wait, or a call of C, makes the
+// channel's descriptor non-blocking.
 //
 // Man: ibv_create_comp_channel(3)
 type CompChannel struct {
@@ -29,7 +29,7 @@ type CompChannel struct {
 
 	// guarded by ready's turn
 	get     func() bool
-	cq      *ibv.Ptr[ibv.CQ] // C writes its results to these two
+	cq      *ibv.Ptr[ibv.CQ] // C stores results of ibv_get_cq_event here
 	context *uintptr
 	failure error
 }
@@ -52,7 +52,7 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		}
 		if ch.ready, err = readiness.New(c.FD, d.name+": completion channel"); err != nil {
 			libibverbs.DestroyCompChannel(c)
-			return nil, fmt.Errorf("its descriptor cannot be waited for: %w", err)
+			return nil, fmt.Errorf("cannot wait for its descriptor: %w", err)
 		}
 		return c, nil
 	}
@@ -68,11 +68,11 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		func(c *ibv.CompChannel) string { return fmt.Sprintf("completion channel %d on %s", c.FD, d.name) }))
 }
 
-// C returns C's object, for calls of generated/libibverbs, with a descriptor that does not block. It belongs to the
+// C returns C's object, with a non-blocking descriptor, for calls to generated/libibverbs. It belongs to the
 // CompChannel.
 func (ch *CompChannel) C() *ibv.CompChannel {
 	if ch.life.TryUse() {
-		_ = ch.ready.SetNonblock() // which a wait would report
+		_ = ch.ready.SetNonblock() // a wait would report the error
 		ch.done()
 	}
 	return whileOpen(&ch.object, ch.c)
@@ -84,31 +84,31 @@ func (ch *CompChannel) alone() bool { return ch.life.Children() == 1 }
 // Ptr returns the channel for use in attributes.
 func (ch *CompChannel) Ptr() ibv.Ptr[ibv.CompChannel] { return ptrWhileOpen(&ch.object, ch.c) }
 
-// KeepThread makes a goroutine that waits for the channel's events, in Wait or in a queue's Wait, keep its thread,
-// which sleeps in the system call. The thread wakes at once, whereas Go's netpoller has to wake other threads first. At
-// most 32 goroutines of the process keep their threads at a time; the others wait on the netpoller, as all do on
-// systems other than Linux.
+// KeepThread makes waiting goroutines, in Wait or in a queue's Wait, block their threads in the system call instead of
+// waiting on Go's netpoller. This shortens the wakeup, because the netpoller would have to wake other threads first. At
+// most 32 goroutines of the process keep their threads at a time; further ones wait on the netpoller. KeepThread has no
+// effect on systems other than Linux.
 func (ch *CompChannel) KeepThread(keep bool) { ch.ready.KeepThread(keep) }
 
-// taken acknowledges the event that get read, and returns its queue, or nil if the queue is closed. The caller holds
-// ready's turn.
-func (ch *CompChannel) taken() (*CQ, error) {
+// ackEvent acknowledges the event that get has read. It returns the event's queue, or nil if the queue is closed. The
+// caller holds ready's turn.
+func (ch *CompChannel) ackEvent() (*CQ, error) {
 	if ch.failure != nil {
 		return nil, wrap("ibv_get_cq_event", ch.name, ch.failure)
 	}
 	cq, _ := ch.device.objects.find(uintptr(*ch.cq)).(*CQ)
-	if cq == nil { // not one of our objects; C wants the event acknowledged all the same
+	if cq == nil { // not an object of this package, but C requires the acknowledgement
 		return nil, libibverbs.AckCQEvents(ch.cq.Deref(), 1)
 	}
 	cq.acknowledge()
 	return cq, nil
 }
 
-// Wait waits for an event of any of the channel's completion queues, and returns that queue. Arm a queue with
-// CQ.ReqNotify, again after each event, and poll it after that, because earlier completions cause no event. Use Wait to
-// serve many queues in one goroutine. CQ.Wait does all of this by itself; do not use both on one channel. Any number of
-// goroutines may wait; each event goes to one of them. Wait fails if ctx ends, if the channel is closed, or if the
-// device is gone.
+// Wait waits for an event of any of the channel's completion queues, and returns that queue. Use Wait to serve many
+// queues in one goroutine: arm each queue with CQ.ReqNotify, at first and after each event, and then poll it, because
+// completions that are already in the queue cause no event. CQ.Wait does all of this; do not use both on one channel.
+// Any number of goroutines may wait; each event goes to one of them. Wait fails if ctx ends, if the channel is closed,
+// or if the device is gone.
 //
 // C: ibv_get_cq_event
 //
@@ -132,7 +132,7 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 		case err != nil:
 			err = wrap(verb, ch.name, err)
 		case got:
-			cq, err = ch.taken()
+			cq, err = ch.ackEvent()
 		}
 		gone := ch.device.Err()
 		switch {
@@ -150,8 +150,8 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	}
 }
 
-// Events returns an iterator over the queues of the channel's events. It yields the first error and ends; see
-// [CompChannel.Wait]. The loop may end at any time.
+// Events returns an iterator that waits for events and yields their queues; see [CompChannel.Wait]. It yields the first
+// error and ends. The loop may end at any time.
 func (ch *CompChannel) Events(ctx context.Context) iter.Seq2[*CQ, error] {
 	return each(func() (*CQ, error) { return ch.Wait(ctx) })
 }
@@ -166,36 +166,37 @@ func (ch *CompChannel) Close() error { return ch.end() }
 // ackBatch is the number of events acknowledged at once, because C takes a lock for each acknowledgement.
 const ackBatch = 64
 
-// readLeft reads the event that the last wait left unread, so that the caller does not mistake it for the event it
-// requests.
-func (q *CQ) readLeft() error {
-	if !q.left.Load() || !q.channel.alone() {
+// readLeftover reads the event that the last wait left unread, so that the caller does not mistake it for the next
+// event.
+func (q *CQ) readLeftover() error {
+	if !q.eventLeft.Load() || !q.channel.alone() {
 		return nil
 	}
 	select {
 	case q.channel.ready.Turn <- struct{}{}:
 		defer func() { <-q.channel.ready.Turn }()
-	default: // a goroutine waits, which reads it
+	default: // a waiting goroutine reads the event
 		return nil
 	}
-	if !q.left.Swap(false) || !q.channel.get() {
+	if !q.eventLeft.Swap(false) || !q.channel.get() {
 		return nil
 	}
-	return q.tookEvent()
+	return q.ackAndForward()
 }
 
-// tookEvent acknowledges the event that get read. An event of another queue wakes a goroutine waiting for that queue.
-func (q *CQ) tookEvent() error {
-	cq, err := q.channel.taken()
+// ackAndForward acknowledges the event that get has read. If the event is of another queue, it wakes a goroutine that
+// waits for that queue.
+func (q *CQ) ackAndForward() error {
+	cq, err := q.channel.ackEvent()
 	if cq != nil && cq != q {
 		cq.signalAlways()
 	}
 	return err
 }
 
-// countsEvents reports whether an event request carries the number of events read so far, as on mlx5 and EFA. Such a
-// device sends no further event until every earlier one was read, including events that C requested or that the device
-// sent by itself.
+// countsEvents reports whether arming passes the number of events read so far to the device, as on mlx5 and EFA. Such a
+// device raises no further event until every earlier one has been read, including events that C requested or that the
+// device raised without a request.
 func (q *CQ) countsEvents() bool {
 	switch q.queue.Provider() {
 	case "rxe", "siw":
@@ -207,7 +208,7 @@ func (q *CQ) countsEvents() bool {
 	return true
 }
 
-// acknowledge counts an event, and acknowledges events to C in batches.
+// acknowledge counts an event and acknowledges events to C in batches.
 func (q *CQ) acknowledge() {
 	if q.native != nil {
 		q.native.Event()
@@ -220,8 +221,8 @@ func (q *CQ) acknowledge() {
 	}
 }
 
-// acknowledgeAll acknowledges all events to C. While the queue is being closed, it also covers events that another
-// queue's reader has just read: C destroys no queue with unacknowledged events.
+// acknowledgeAll acknowledges all events to C, because C waits for that before it destroys a queue. With ending, later
+// events, which a reader of another queue may have just read, are acknowledged at once.
 func (q *CQ) acknowledgeAll(ending bool) {
 	q.room.Lock()
 	defer q.room.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// CompCntr is a completion counter. It counts the completed and the failed operations of queue pairs,
-// or their bytes. It does not distinguish opcodes.
+// CompCntr is a completion counter. It counts completed and failed operations of queue pairs, or their bytes, without
+// regard to opcodes.
 //
 // Man: ibv_create_comp_cntr(3)
 type CompCntr struct {
@@ -45,8 +45,8 @@ func (d *Device) CreateCompCntr(attr *ibv.CompCntrInitAttr) (*CompCntr, error) {
 	return made(n, err)
 }
 
-// AttachCompCntr counts the operations of the queue pair that ops selects. Call it before the queue pair enters
-// RTR. Counting ends when the queue pair is closed. Close the queue pair before the counter.
+// AttachCompCntr makes n count the queue pair's operations that ops selects. Call it before the queue pair enters RTR.
+// Counting ends when the queue pair is closed. Close the queue pair before the counter.
 //
 // C: ibv_qp_attach_comp_cntr
 //
@@ -63,7 +63,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	if state := q.state(); state != ibv.QPS_RESET && state != ibv.QPS_INIT {
-		return invalid(verb, q.name, "queue pair is in %s; attach counters in RESET or INIT",
+		return invalid(verb, q.name, "the queue pair is in %s; attach counters in RESET or INIT",
 			refusal.ShortState(state))
 	}
 	if err := libibverbs.QPAttachCompCntr(q.c, n.c, &ibv.QPAttachCompCntrAttr{OpMask: ops}); err != nil {
@@ -73,7 +73,7 @@ func (q *QP) AttachCompCntr(n *CompCntr, ops ibv.QPAttachCompCntrOp) error {
 	return nil
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the CompCntr.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the CompCntr.
 func (n *CompCntr) C() *ibv.CompCntr { return whileOpen(&n.object, n.c) }
 
 func (n *CompCntr) call(verb string, f func() error) error {
@@ -142,7 +142,7 @@ func (n *CompCntr) ReadErr() (uint64, error) {
 	return *value, err
 }
 
-// Close frees the counter. Close the queue pairs that it counts first.
+// Close frees the counter. Close its queue pairs first.
 //
 // C: ibv_destroy_comp_cntr
 //

@@ -13,16 +13,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// String describes the completion in the format of ibv.WC: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes". It leaves out
-// fields that were not requested or are 0.
+// String formats the completion like ibv.WC: "QP 0x11: WR id 0x2a: IBV_WC_RECV, 64 bytes". It omits fields that were
+// not requested or are 0.
 func (c Completion) String() string {
 	if c.Status != ibv.WC_SUCCESS {
 		wc := ibv.WC{WRID: c.WRID, Status: c.Status, VendorErr: c.VendorErr, QPNum: c.QPNum}
 		return strings.TrimPrefix(wc.String(), "QP 0x0: ")
 	}
 	var s strings.Builder
-	add := func(format string, value any, there bool) {
-		if there {
+	add := func(format string, value any, present bool) {
+		if present {
 			fmt.Fprintf(&s, format, value)
 		}
 	}
@@ -57,7 +57,7 @@ func (b *batch) text(kind string) string {
 	return fmt.Sprintf("batch of %d %s, with room for %d", b.Len(), kind, b.Cap())
 }
 
-// String names the queue pair and counts the requests: "program of QP 0x11 (RC) with 2 work requests".
+// String describes the program: "program of QP 0x11 (RC) with 2 work requests".
 func (p *WRProgram) String() string {
 	if p.qp == nil {
 		return "program that was never created"
@@ -96,7 +96,7 @@ type completionJSON struct {
 	} `json:"tm_info,omitzero"`
 }
 
-// MarshalJSON returns an object like that of ibv.WC, without fields that were not requested or are 0.
+// MarshalJSON returns a JSON object like that of ibv.WC. It omits fields that were not requested or are 0.
 func (c Completion) MarshalJSON() ([]byte, error) {
 	out := completionJSON{WRID: c.WRID, Status: c.Status, QPNum: c.QPNum}
 	if c.Status != ibv.WC_SUCCESS {
@@ -115,7 +115,7 @@ func (c Completion) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A member that is missing becomes 0.
+// UnmarshalJSON parses the output of MarshalJSON. Missing members become 0.
 func (c *Completion) UnmarshalJSON(text []byte) error {
 	var out Completion
 	in := completionJSON{VendorErr: &out.VendorErr, Opcode: &out.Opcode}
@@ -129,14 +129,13 @@ func (c *Completion) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// GRHBytes is the size of the global routing header. A receive of a UD queue pair needs this room in front of the
-// message.
+// GRHBytes is the size of the global routing header, which precedes the message in the memory of a UD receive.
 const GRHBytes = int(unsafe.Sizeof(ibv.GRH{}))
 
-// Datagram splits a completed receive of a UD queue pair. buffer is the posted memory, which must be contiguous, and wc
-// the completion. payload is the part of buffer that holds the message. grh is the header in front of it, or nil if the
-// completion lacks WC_GRH, because the bytes are then undefined. Between IPv4 addresses, RoCE v2 puts the IPv4 header
-// into the last 20 of the 40 bytes, and the fields of grh are undefined. Neither result is a copy.
+// Datagram splits the memory of a completed UD receive into header and message. buffer is the posted memory, which must
+// be contiguous, and wc the completion. payload is the part of buffer that contains the message. grh is the header in
+// front of it, or nil if the completion lacks WC_GRH. Between IPv4 addresses, RoCE v2 stores the IPv4 header in the
+// last 20 of the 40 bytes, and the fields of grh are undefined. Neither result is a copy.
 //
 // Man: ibv_poll_cq(3)
 func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err error) {
@@ -145,8 +144,8 @@ func Datagram(wc *ibv.WC, buffer []byte) (payload []byte, grh *ibv.GRH, err erro
 	}
 	if int(wc.ByteLen) > len(buffer) || int(wc.ByteLen) < GRHBytes {
 		return nil, nil,
-			verberr.Invalid("ibv_poll_cq", "", "a datagram of %d bytes, header included, is not in a buffer of %d",
-				wc.ByteLen, len(buffer))
+			verberr.Invalid("ibv_poll_cq", "", "byte_len is %d; with the header it must be from %d to the buffer's %d",
+				wc.ByteLen, GRHBytes, len(buffer))
 	}
 	if wc.WCFlags&ibv.WC_GRH != 0 {
 		grh = (*ibv.GRH)(unsafe.Pointer(unsafe.SliceData(buffer)))

@@ -21,40 +21,40 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// CompletionQueue polls a completion queue. Any number of goroutines may use it at once.
+// CompletionQueue polls a completion queue. It is safe for concurrent use.
 //
 // Man: ibv_poll_cq(3), ibv_req_notify_cq(3)
 type CompletionQueue struct {
-	// What every poll uses comes first.
-	poll    runtime.Bound // of C
+	// Every poll uses the first fields.
+	poll    runtime.Bound // C's ibv_poll_cq and the queue
 	c       *ibv.CQ
 	tracked trackedTable // guarded by mu
 	tracks  atomic.Bool  // polls hold mu: queues are tracked, or the queue has an owner
-	direct  bool         // polls may call C by runtime.CallDirect
-	// guarded by mu: polls are direct, or by a path of the queue's own; nothing refuses them, and nothing is put aside
-	// or marked
+	direct  bool         // polls may use runtime.CallDirect
+	// guarded by mu: polls are direct or use the path that owns the queue, and refusal, programs, pending and markers
+	// are empty
 	plain bool
-	mu    lock.Lock // held to poll while queues are tracked: completions are retired in their order
-	owned bool      // by a CQ: polls always hold mu, so that closing it waits for them
+	mu    lock.Lock // held by polls while queues are tracked, so that completions are retired in order
+	owned bool      // by a CQ: polls always hold mu, so that closing the CQ waits for them
 
 	route
 	path   Path
 	arm    Path
-	notify error       // why there is no ibv_req_notify_cq
-	armed  atomic.Bool // an event may come, or have come: since the last one was read, somebody asked
+	notify error       // why ibv_req_notify_cq cannot be called, or nil
+	armed  atomic.Bool // an event was requested since the last one was read
 
-	// mu guards these, of an owned queue.
-	given    func(id uint64) // of a Poller; or nil
-	refusal  error           // why nothing can be polled any more
-	programs error           // why programs alone can poll, or nil
-	aside    []ibv.WC        // what was polled while queue pairs were drained, for the next poll
-	// that completes here by itself, under the number of whichever queue pair took its receive; or nil
+	// mu guards the rest, which owned queues use.
+	onSilent func(id uint64) // of a Poller, or nil
+	refusal  error           // the error of every poll, or nil
+	programs error           // the error of polls other than by programs, or nil
+	pending  []ibv.WC        // completions polled while queue pairs were drained, for the next poll
+	// the shared receive queue whose completions arrive here under the numbers of untracked queue pairs, or nil
 	srq     *RecvQueue
-	markers map[uint64]chan struct{} // of the work requests that drains wait for, by wr_id; closed when they complete
+	markers map[uint64]chan struct{} // by wr_id of a drain's request; closed when it completes
 }
 
-// NewCompletionQueue returns the queue that polls a completion queue of C, which has to outlive it. Of the options,
-// Way, Providers and Path have an effect. It needs no lock: nothing else has the queue yet.
+// NewCompletionQueue returns a queue that polls a C completion queue, which must outlive it. It uses the options Way,
+// Providers and Path.
 func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	if cq == nil || cq.Context == 0 {
 		return nil, &runtime.NilError{Function: "ibv_poll_cq", Argument: "cq"}
@@ -68,11 +68,11 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	}
 	q.direct = q.callsC(q.path)
 	_, q.arm, q.notify = newRoute(ops.ReqNotifyCQ, provider.ReqNotify, "ibv_req_notify_cq", &o)
-	q.usual()
+	q.updatePlain()
 	return q, nil
 }
 
-// noCompletionQueue is in place of a completion queue that must not be polled: every poll fails with the error.
+// noCompletionQueue returns a completion queue whose polls all fail with the error.
 func noCompletionQueue(why error) *CompletionQueue {
 	q := &CompletionQueue{refusal: why}
 	q.tracks.Store(true)
@@ -93,19 +93,20 @@ func newOwnCompletionQueue(c *ibv.CQ, o QueueOptions) (*CompletionQueue, error) 
 	return q, err
 }
 
-// usual keeps whether polls are plain. The caller holds CompletionQueue.mu.
-func (q *CompletionQueue) usual() {
-	// Other paths may panic, and mu has to be released.
+// updatePlain recomputes plain. The caller holds CompletionQueue.mu.
+func (q *CompletionQueue) updatePlain() {
+	// Other paths may panic, so mu must be unlocked by defer.
 	_, own := q.path.(datapath.Queue)
-	q.plain = q.refusal == nil && q.programs == nil && len(q.aside) == 0 && len(q.markers) == 0 && (own || q.direct)
+	q.plain = q.refusal == nil && q.programs == nil && len(q.pending) == 0 && len(q.markers) == 0 && (own || q.direct)
 }
 
-// Track gives the slots of checked queues back as Poll finds their completions. Either queue may be nil; of queue pairs
-// that share a receive queue, each is tracked with it. A tracked queue pair must not be destroyed before Untrack.
+// Track makes polls free the slots of checked queues when they find completions of queue pair qpNum. Either queue may
+// be nil. Track every queue pair that uses a shared receive queue together with it. Call Untrack before destroying the
+// queue pair.
 //
-// A failed completion does not distinguish sends from receives, so the wr_ids of the two queues of a queue pair should
-// differ: where they do not, the send queue takes it. With a shared receive queue, track a checked send queue as well,
-// or failed sends give its slots back.
+// A failed completion does not record whether it belongs to a send or a receive, so the two queues of a queue pair
+// should use different wr_ids; otherwise the send queue retires it. With a shared receive queue, track a checked send
+// queue too, or failed sends free slots of the shared receive queue.
 func (q *CompletionQueue) Track(qpNum uint32, send *SendQueue, recv *RecvQueue) {
 	q.trackAll(qpNum, trackedQueues{Send: send, Recv: recv})
 }
@@ -115,32 +116,32 @@ func (q *CompletionQueue) trackAll(qpNum uint32, t trackedQueues) {
 	defer q.mu.Unlock()
 	q.tracked.set(qpNum, t)
 	q.tracks.Store(true)
-	t.observe(q.given)
+	t.observe(q.onSilent)
 }
 
-// observe sets the function that is called for requests that complete without a completion of their own. The caller
-// holds CompletionQueue.mu.
+// observe sets the function that is called for requests that completed without a completion. The caller holds
+// CompletionQueue.mu.
 func (t *trackedQueues) observe(given func(id uint64)) {
 	if t.Send != nil {
-		t.Send.given = given
+		t.Send.onSilent = given
 	}
 	if t.Recv != nil && !t.Recv.anyOrder {
-		t.Recv.given = given
+		t.Recv.onSilent = given
 	}
 }
 
-// observeAll is observe for all tracked queues, present and future.
+// observeAll calls observe for all tracked queues and for those tracked later.
 func (q *CompletionQueue) observeAll(given func(id uint64)) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.given = given
+	q.onSilent = given
 	for t := range q.tracked.all() {
 		t.observe(given)
 	}
 }
 
-// silent returns the number of a queue pair that completes here and whose outstanding requests were all posted without
-// asking for a completion, and how many those are, or 0. They have one if they fail.
+// silent returns the number of a tracked queue pair whose outstanding requests are all unsignalled, and the number of
+// those requests, or 0. They have completions only if they fail.
 func (q *CompletionQueue) silent() (qpNum uint32, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,16 +155,16 @@ func (q *CompletionQueue) silent() (qpNum uint32, n int) {
 	return 0, 0
 }
 
-// Untrack ends what Track began.
+// Untrack reverses Track.
 func (q *CompletionQueue) Untrack(qpNum uint32) {
-	q.quiet(func() {
+	q.whileNotPolling(func() {
 		q.tracked.remove(qpNum)
 		q.tracks.Store(q.owned || q.tracked.count > 0)
 	})
 }
 
-// Poll takes up to len(dst) completions out of the queue. dst is the caller's; an array on the goroutine's stack moves
-// to the heap. Of a failed completion only wr_id, status, qp_num and vendor_err mean something.
+// Poll removes up to len(dst) completions from the queue, stores them in dst and returns their number. It does not
+// block. In a failed completion, only wr_id, status, qp_num and vendor_err are valid.
 func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if q == nil {
 		return 0, verberr.NotCreated("ibv_poll_cq")
@@ -172,7 +173,7 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	if tracks {
 		q.mu.Lock()
 		if !q.plain {
-			return q.pollHeld(dst[:len(dst):len(dst)], 1)
+			return q.pollLocked(dst[:len(dst):len(dst)], 1)
 		}
 	}
 	if q.direct {
@@ -192,24 +193,24 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 	return 0, q.pollFailed(n, tracks)
 }
 
-// pollHeld polls up to so many times until there is something, and gives back slots. The caller holds
-// CompletionQueue.mu; pollHeld releases it.
-func (q *CompletionQueue) pollHeld(dst []ibv.WC, times int) (n int, err error) {
+// pollLocked polls up to times times until it finds completions, and frees slots. The caller holds CompletionQueue.mu;
+// pollLocked unlocks it.
+func (q *CompletionQueue) pollLocked(dst []ibv.WC, times int) (n int, err error) {
 	defer q.mu.Unlock()
 	if q.refusal != nil || q.programs != nil || len(dst) == 0 {
 		return 0, cmp.Or(q.refusal, q.programs)
 	}
-	if len(q.aside) > 0 {
-		n = copy(dst, q.aside)
-		q.aside = q.aside[n:]
-		q.usual()
+	if len(q.pending) > 0 {
+		n = copy(dst, q.pending)
+		q.pending = q.pending[n:]
+		q.updatePlain()
 		return n, nil
 	}
-	return q.take(dst, times)
+	return q.pollPath(dst, times)
 }
 
-// take polls, gives back slots, and removes the completions of drains. The caller holds CompletionQueue.mu.
-func (q *CompletionQueue) take(dst []ibv.WC, times int) (n int, err error) {
+// pollPath polls the path, frees slots, and removes completions of drains. The caller holds CompletionQueue.mu.
+func (q *CompletionQueue) pollPath(dst []ibv.WC, times int) (n int, err error) {
 	r := q.path.Poll(q.c, dst)
 	for ; r == 0 && times > 1; times-- {
 		r = q.path.Poll(q.c, dst)
@@ -229,33 +230,33 @@ func (q *CompletionQueue) take(dst []ibv.WC, times int) (n int, err error) {
 func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 	for i := 0; i < len(wcs); {
 		first, num := i, wcs[i].QPNum
-		p := q.tracked.place(q.tracked.home(num))
-		if p.num == uint64(num)|taken && p.Send == nil && p.Recv == nil && p.Alone { // nothing is counted
+		p := q.tracked.place(q.tracked.hash(num))
+		if p.num == uint64(num)|used && p.Send == nil && p.Recv == nil && p.NoSRQ { // nothing to retire
 			i++
 			continue
 		}
-		if p.num != uint64(num)|taken || p.Send == nil {
-			q.retireOf(q.tracked.find(num), &wcs[i])
+		if p.num != uint64(num)|used || p.Send == nil {
+			q.retireFrom(q.tracked.find(num), &wcs[i])
 			i++
 			continue
 		}
-		// the usual completions: successful ones of the next requests of one send queue
+		// fast path: successful completions of the next requests of one send queue
 		s := &p.Send.slots
 		retired, posted, mixed := s.retired.Load(), s.posted.Load(), s.mixed.Load()
 		next := retired
 		for ; i < len(wcs); i++ {
 			wc := &wcs[i]
-			if wc.QPNum != s.num || wc.Status != ibv.WC_SUCCESS || !ofSend(wc.Opcode) {
+			if wc.QPNum != s.num || wc.Status != ibv.WC_SUCCESS || !isSendCompletion(wc.Opcode) {
 				break
 			}
-			if next == posted { // it stands for no request of the queue
+			if next == posted { // not of a posted request
 				continue
 			}
 			at := next
 			if mixed {
 				word, bit := s.signals(next)
-				at += uint32(bits.TrailingZeros64(word.Load() >> bit)) // 64 where there is none
-				if at != next && (at == next+64 || s.given != nil || int32(posted-at) <= 0) {
+				at += uint32(bits.TrailingZeros64(word.Load() >> bit)) // 64 if there is none
+				if at != next && (at == next+64 || s.onSilent != nil || int32(posted-at) <= 0) {
 					break
 				}
 			}
@@ -268,35 +269,35 @@ func (q *CompletionQueue) retireAll(wcs []ibv.WC) {
 			lock.StoreRelease32(&s.retired, next)
 		}
 		if i == first {
-			q.retireOf(&p.trackedQueues, &wcs[i])
+			q.retireFrom(&p.trackedQueues, &wcs[i])
 			i++
 		}
 	}
 }
 
-// retireOf gives a completion to a queue that completes under its number; t may be nil. The caller holds
+// retireFrom retires a completion in the queues that are tracked under its number. t may be nil. The caller holds
 // CompletionQueue.mu.
-func (q *CompletionQueue) retireOf(t *trackedQueues, wc *ibv.WC) {
+func (q *CompletionQueue) retireFrom(t *trackedQueues, wc *ibv.WC) {
 	of := trackedQueues{Recv: q.srq}
 	if t != nil {
 		of.Send = t.Send
-		if t.Recv != nil || t.Alone {
+		if t.Recv != nil || t.NoSRQ {
 			of.Recv = t.Recv
 		}
 	}
 	of.retire(wc)
 }
 
-// retire passes a completion to one of the queues. A failed completion does not name its queue: it is the send queue's
-// if its wr_id is outstanding there.
+// retire retires a completion in one of the queues. A failed completion does not name its queue: it belongs to the send
+// queue if its wr_id is outstanding there.
 func (t *trackedQueues) retire(wc *ibv.WC) {
 	if (t.Send == nil || !t.Send.retireWC(wc)) && t.Recv != nil {
 		t.Recv.retireWC(wc)
 	}
 }
 
-// countSRQ gives back the slots of a shared receive queue that completes here by itself, if it counts them: of one and
-// no more.
+// countSRQ makes polls free the slots of a shared receive queue that has its own completion queue. A completion queue
+// supports only one.
 func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -310,36 +311,36 @@ func (q *CompletionQueue) countSRQ(srq *RecvQueue) error {
 	return nil
 }
 
-// forgetSRQ ends what countSRQ began.
+// forgetSRQ reverses countSRQ.
 func (q *CompletionQueue) forgetSRQ(srq *RecvQueue) {
-	q.quiet(func() {
+	q.whileNotPolling(func() {
 		if q.srq == srq {
 			q.srq = nil
 		}
 	})
 }
 
-// quiet calls f while nothing is polled, and then decides whether polls are plain.
-func (q *CompletionQueue) quiet(f func()) {
+// whileNotPolling calls f while no poll is in progress, and then recomputes plain.
+func (q *CompletionQueue) whileNotPolling(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.usual()
+	defer q.updatePlain()
 	f()
 }
 
-// marked reports whether a completion is of a drain's work request, and ends the wait for it. The caller holds
+// marked reports whether a completion belongs to a drain's work request, and wakes the drain. The caller holds
 // CompletionQueue.mu.
 func (q *CompletionQueue) marked(id uint64) bool {
 	done := q.markers[id]
 	if done != nil {
 		delete(q.markers, id)
-		q.usual()
+		q.updatePlain()
 		close(done)
 	}
 	return done != nil
 }
 
-// mark returns an id for a work request that a drain will post, and a channel that is closed at its completion.
+// mark returns a wr_id for a drain's work request, and a channel that is closed when the request completes.
 func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -347,43 +348,43 @@ func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
 		q.markers = map[uint64]chan struct{}{}
 	}
 	for id == 0 || q.markers[id] != nil {
-		id = rand.Uint64() // nothing that a user would think of
+		id = rand.Uint64() // users are unlikely to choose it
 	}
 	c := make(chan struct{})
 	q.markers[id] = c
-	q.usual()
+	q.updatePlain()
 	return id, c
 }
 
-// unmark forgets a work request that was marked.
-func (q *CompletionQueue) unmark(id uint64) { q.quiet(func() { delete(q.markers, id) }) }
+// unmark reverses mark.
+func (q *CompletionQueue) unmark(id uint64) { q.whileNotPolling(func() { delete(q.markers, id) }) }
 
-// onlyPrograms makes every poll fail but those by a [PollProgram], or none with nil.
-func (q *CompletionQueue) onlyPrograms(why error) { q.quiet(func() { q.programs = why }) }
+// requirePrograms makes every poll except by a [PollProgram] fail with why, or no poll if why is nil.
+func (q *CompletionQueue) requirePrograms(why error) { q.whileNotPolling(func() { q.programs = why }) }
 
-// collect polls all completions and keeps them for the next poll. Completions that arrive while it polls may stay in
-// the queue: other goroutines may post without end.
-func (q *CompletionQueue) collect() error {
+// pollAside polls all completions and keeps them for the next poll. It stops after the capacity of the queue, because
+// other goroutines may keep posting.
+func (q *CompletionQueue) pollAside() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.usual()
+	defer q.updatePlain()
 	if q.programs != nil {
 		return q.programs
 	}
-	some := 1 // the queue is mostly empty
+	some := 1 // usually the queue is empty
 	for most := int(atomic.LoadInt32(&q.c.CQE)); ; some = 32 {
-		at := len(q.aside)
-		q.aside = append(q.aside, make([]ibv.WC, some)...)
-		n, err := q.take(q.aside[at:], 1)
-		q.aside = q.aside[:at+n]
+		at := len(q.pending)
+		q.pending = append(q.pending, make([]ibv.WC, some)...)
+		n, err := q.pollPath(q.pending[at:], 1)
+		q.pending = q.pending[:at+n]
 		if most -= n; err != nil || n == 0 || most < 0 {
 			return err
 		}
 	}
 }
 
-// ReqNotify requests one event, for the next completion or only for a solicited or failed one. Poll again afterwards:
-// earlier completions cause no event.
+// ReqNotify requests one event for the next completion, or for the next solicited or failed one. Poll again afterwards:
+// completions that arrived earlier cause no event.
 func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
 	const verb = "ibv_req_notify_cq"
 	if q.notify != nil {
@@ -393,14 +394,14 @@ func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
 	r := q.arm.Arm(q.c, solicitedOnly)
 	if r != 0 {
 		var reason string
-		if q.quiet(func() { reason = misused(q.arm, false) }); reason != "" {
+		if q.whileNotPolling(func() { reason = misused(q.arm, false) }); reason != "" {
 			return &VerbError{Verb: verb, Errno: syscall.EBUSY, Reason: reason}
 		}
 	}
 	return callError(verb, r)
 }
 
-// pollFailed is the error of a Poll with this result. It releases CompletionQueue.mu, if Poll holds it.
+// pollFailed returns the error of a Poll with this result. It unlocks CompletionQueue.mu if held is true.
 func (q *CompletionQueue) pollFailed(result int, held bool) error {
 	if held {
 		defer q.mu.Unlock()
@@ -408,9 +409,8 @@ func (q *CompletionQueue) pollFailed(result int, held bool) error {
 	return pollFailed(q.path, q.c, result)
 }
 
-// pollFailed returns the error for a result that is not a number of completions. The caller holds CompletionQueue.mu, if
-// polls do. For a provider without ibv_poll_cq,
-// libibverbs returns EOPNOTSUPP, a positive number.
+// pollFailed returns the error for a result that is not a number of completions. The caller holds CompletionQueue.mu if
+// polls do. For a provider without ibv_poll_cq, libibverbs returns EOPNOTSUPP, a positive number.
 func pollFailed(p Path, c *ibv.CQ, result int) error {
 	if result > 0 {
 		return &runtime.CallError{Function: "ibv_poll_cq", Errno: runtime.Errno(result)}
@@ -425,51 +425,50 @@ func pollFailed(p Path, c *ibv.CQ, result int) error {
 var errPoll = error(&VerbError{Verb: "ibv_poll_cq", Errno: syscall.EIO,
 	Reason: "the completion queue is broken, or the call failed without a reason"})
 
-// refuse makes polls fail from now on, or succeed again with nil; none is under way when it returns.
-func (q *CompletionQueue) refuse(err error) { q.quiet(func() { q.refusal = err }) }
+// refuse makes polls fail with err, or succeed again if err is nil. No poll is in progress when it returns.
+func (q *CompletionQueue) refuse(err error) { q.whileNotPolling(func() { q.refusal = err }) }
 
-// trackedQueues is the queues that complete in a completion queue under the number of a queue pair; either may be nil.
+// trackedQueues holds the queues whose completions arrive under the number of a queue pair. Either may be nil.
 type trackedQueues struct {
 	Send  *SendQueue
 	Recv  *RecvQueue
-	Alone bool // none of the completions are of a shared receive queue that is not named here
+	NoSRQ bool // no completion belongs to CompletionQueue.srq
 }
 
-// trackedTable finds what completes under the number of a queue pair. It is a table with open addressing: a completion
-// touches one cache line of it, however many queue pairs there are. init comes before any other method.
+// trackedTable maps queue pair numbers to their queues. It uses open addressing, so that a completion touches one cache
+// line, however many queue pairs there are. Call init first.
 type trackedTable struct {
-	first unsafe.Pointer // of mask + 1 places, a power of two, of which at most three quarters are taken
+	first unsafe.Pointer // of mask+1 entries, a power of two, of which at most three quarters are used
 	mask  uint32
-	shift uint32 // of a hash of 32 bits, which then is a place
+	shift uint32 // reduces a hash of 32 bits to an index
 	count int
 }
 
-// trackedPlace is 32 bytes on 64-bit machines, so that none is in two cache lines.
+// trackedPlace is an entry. It has 32 bytes on 64-bit machines, so that none straddles two cache lines.
 type trackedPlace struct {
 	trackedQueues
-	num uint64 // of the queue pair, and taken; or 0
+	num uint64 // queue pair number | used, or 0 if the entry is free
 }
 
 const (
-	taken        = 1 << 32 // a bit that no number has
-	fewestPlaces = 4       // at first; no hash may be shifted away, so there are two at least
+	used      = 1 << 32 // above the bits of a number
+	minPlaces = 4       // at least 2, so that shift is less than 32
 )
 
-func (t *trackedTable) init() { t.resize(fewestPlaces) }
+func (t *trackedTable) init() { t.resize(minPlaces) }
 
 func (t *trackedTable) place(at uint32) *trackedPlace {
 	return (*trackedPlace)(unsafe.Add(t.first, uintptr(at)*unsafe.Sizeof(trackedPlace{})))
 }
 
-// home is the place of a number, unless it was taken before: the number times 2³² divided by the golden ratio spreads
-// numbers whatever their distance is.
-func (t *trackedTable) home(num uint32) uint32 { return num * 0x9e3779b1 >> (t.shift & 31) }
+// hash returns the preferred index of a number. Multiplying by 2³² divided by the golden ratio spreads numbers evenly.
+func (t *trackedTable) hash(num uint32) uint32 { return num * 0x9e3779b1 >> (t.shift & 31) }
 
-// find is what completes under a number, or nil.
+// find returns the queues of a number, or nil.
 func (t *trackedTable) find(num uint32) *trackedQueues {
-	for at := t.home(num); ; at = (at + 1) & t.mask {
+	for at := t.hash(num); ; at = (at + 1) & t.mask {
 		switch p := t.place(at); p.num {
-		case uint64(num) | taken:
+		case uint64(num) | used:
 			return &p.trackedQueues
 		case 0:
 			return nil
@@ -477,7 +476,7 @@ func (t *trackedTable) find(num uint32) *trackedQueues {
 	}
 }
 
-// set keeps what completes under a number.
+// set stores the queues of a number.
 func (t *trackedTable) set(num uint32, is trackedQueues) {
 	if p := t.find(num); p != nil {
 		*p = is
@@ -487,44 +486,44 @@ func (t *trackedTable) set(num uint32, is trackedQueues) {
 		t.resize(2 * size)
 	}
 	t.count++
-	t.put(trackedPlace{is, uint64(num) | taken})
+	t.put(trackedPlace{is, uint64(num) | used})
 }
 
-// put takes a place for a number that has none. One is free.
+// put stores a new entry. The table has a free one.
 func (t *trackedTable) put(is trackedPlace) {
-	at := t.home(uint32(is.num))
+	at := t.hash(uint32(is.num))
 	for t.place(at).num != 0 {
 		at = (at + 1) & t.mask
 	}
 	*t.place(at) = is
 }
 
-// remove forgets a number.
+// remove deletes a number.
 func (t *trackedTable) remove(num uint32) {
 	if t.find(num) == nil {
 		return
 	}
 	t.count--
-	hole := t.home(num)
-	for t.place(hole).num != uint64(num)|taken {
+	hole := t.hash(num)
+	for t.place(hole).num != uint64(num)|used {
 		hole = (hole + 1) & t.mask
 	}
 	for at := (hole + 1) & t.mask; t.place(at).num != 0; at = (at + 1) & t.mask {
-		// another number moves to the hole if a search for it passes there
-		if p := t.place(at); (at-t.home(uint32(p.num)))&t.mask >= (at-hole)&t.mask {
+		// move the entry into the hole if a search for it passes the hole
+		if p := t.place(at); (at-t.hash(uint32(p.num)))&t.mask >= (at-hole)&t.mask {
 			*t.place(hole) = *p
 			hole = at
 		}
 	}
 	*t.place(hole) = trackedPlace{}
-	if size := int(t.mask) + 1; size > fewestPlaces && 8*t.count < size {
+	if size := int(t.mask) + 1; size > minPlaces && 8*t.count < size {
 		t.resize(size / 4)
 	}
 }
 
-// resize changes the number of places.
+// resize changes the number of entries.
 func (t *trackedTable) resize(size int) {
-	size = max(size, fewestPlaces)
+	size = max(size, minPlaces)
 	old := *t
 	t.first = unsafe.Pointer(unsafe.SliceData(make([]trackedPlace, size)))
 	t.mask, t.shift = uint32(size-1), uint32(32-bits.Len(uint(size-1)))
@@ -538,7 +537,7 @@ func (t *trackedTable) resize(size int) {
 	}
 }
 
-// all is what completes under any number.
+// all iterates over the queues of all numbers.
 func (t *trackedTable) all() iter.Seq[*trackedQueues] {
 	return func(yield func(*trackedQueues) bool) {
 		for i := range t.mask + 1 {

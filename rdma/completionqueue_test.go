@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// The memory that C writes completions to stays reachable, even if the caller does not read it.
+// The memory that C writes completions to stays reachable during the poll, even if the caller does not use it later.
 func TestPollKeepsItsMemory(t *testing.T) {
 	for _, tracked := range []bool{false, true} {
 		d := newDevice(t, ibv.QPT_RC)
@@ -39,7 +39,7 @@ func TestPollKeepsItsMemory(t *testing.T) {
 		}
 		poll(cq, &collected)
 		require.Eventually(t, func() bool { goruntime.GC(); return collected.Load() }, 10*time.Second, time.Millisecond,
-			"or the test shows nothing")
+			"the test needs memory that can be collected")
 	}
 }
 
@@ -112,7 +112,7 @@ func TestFailedCompletionReleasesOneSlot(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 8, send.Free(), "shared: %v", shared)
 		assert.Equal(t, 2, recv.Free(), "shared: %v", shared)
-		if shared { // its completions carry the number of any queue pair
+		if shared { // completions carry the numbers of several queue pairs
 			continue
 		}
 		others := []ibv.WC{flushed(110), flushed(10), {WRID: 110, Opcode: ibv.WC_RECV}, {WRID: 16}}
@@ -131,7 +131,7 @@ func TestCompletionsByOpcode(t *testing.T) {
 		ibv.WC_SEND: {1, 0}, ibv.WC_ATOMIC_WRITE: {1, 0}, ibv.WC_DRIVER1: {1, 0}, ibv.WC_DRIVER2: {1, 0},
 		ibv.WC_DRIVER3: {1, 0},
 		ibv.WC_RECV:    {0, 1}, ibv.WC_RECV_RDMA_WITH_IMM: {0, 1}, ibv.WC_TM_NO_TAG: {0, 1},
-		ibv.WC_TM_RECV: {0, 1}, // no tag matched without IBV_WC_TM_MATCH
+		ibv.WC_TM_RECV: {0, 1}, // without IBV_WC_TM_MATCH no tag matched
 		ibv.WC_TM_ADD:  {}, ibv.WC_TM_DEL: {}, ibv.WC_TM_SYNC: {},
 	} {
 		d := newDevice(t, ibv.QPT_RC)
@@ -181,7 +181,7 @@ func TestQPNumReuse(t *testing.T) {
 	}
 }
 
-// Collecting completions ends even while others post as fast as it polls.
+// collect returns even if other goroutines post as fast as it polls.
 func TestCollectEndsUnderLoad(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	d.cq.CQE = 100
@@ -201,10 +201,10 @@ func TestCollectEndsUnderLoad(t *testing.T) {
 	d.context.Ops.PollCQ = ibv.FuncPtr(flood)
 	q, err := NewCompletionQueue(&d.cq, QueueOptions{})
 	require.NoError(t, err)
-	require.NoError(t, q.collect())
-	assert.Greater(t, len(q.aside), 100, "the queue's full depth")
-	assert.Less(t, len(q.aside), 200)
-	for i, wc := range q.aside {
+	require.NoError(t, q.pollAside())
+	assert.Greater(t, len(q.pending), 100, "the queue's full depth")
+	assert.Less(t, len(q.pending), 200)
+	for i, wc := range q.pending {
 		assert.EqualValues(t, i, wc.WRID)
 	}
 }
@@ -231,6 +231,6 @@ func (q *CompletionQueue) replacePath(p Path) (before Path) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, q.path = q.path, p
-	q.usual()
+	q.updatePlain()
 	return before
 }

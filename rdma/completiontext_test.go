@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestCompletionText: the values that were read are printed in the format of ibv.WC.
+// TestCompletionText: a completion is printed in the format of ibv.WC, without values that were not read.
 func TestCompletionText(t *testing.T) {
 	meaning := ibv.WCStatusMeaning(ibv.WC_WR_FLUSH_ERR).Meaning
 	for want, c := range map[string]Completion{
@@ -47,7 +47,7 @@ func TestCompletionText(t *testing.T) {
 	assert.Equal(t, string(a), string(b))
 }
 
-// A completion whose immediate data was not read prints none.
+// Immediate data that was not read is not printed.
 func TestUnreadImmediateData(t *testing.T) {
 	for flags, text := range map[ibv.WCFlags]string{
 		ibv.WC_WITH_IMM: "WR id 0x1: IBV_WC_RECV, IBV_WC_WITH_IMM",

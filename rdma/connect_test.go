@@ -22,7 +22,7 @@ func TestConnectAllowsAllAccess(t *testing.T) {
 	const plain = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
 	for kind, want := range map[ibv.QPType]ibv.AccessFlags{ibv.QPT_RC: plain | ibv.ACCESS_REMOTE_ATOMIC,
 		ibv.QPT_UD: 0} {
-		e := newSoftEnd(t, pd, kind)
+		e := newSoftPeer(t, pd, kind)
 		peer, err := e.qp.Endpoint()
 		require.NoError(t, err)
 		attr, err := e.qp.ConnectAttr(peer)
@@ -33,7 +33,7 @@ func TestConnectAllowsAllAccess(t *testing.T) {
 
 // TestConnectUsesCommonLimits: Connect uses the smaller MTU, and the number of reads and atomics that the peer accepts.
 func TestConnectUsesCommonLimits(t *testing.T) {
-	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	require.Equal(t, ibv.MTU_4096, own.MTU)
@@ -76,9 +76,9 @@ func TestEndpointText(t *testing.T) {
 	assert.Equal(t, Endpoint{QPNum: 7}, e)
 }
 
-// TestSourceGID: entries with the same GID differ in type, interface or VLAN, and Connect uses the selected entry.
+// TestSourceGID: among entries with the same GID, Connect uses the one with the selected type, interface and VLAN.
 func TestSourceGID(t *testing.T) {
-	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	chosen, err := e.qp.device.FindGID(GIDQuery{GID: &own.GID})
@@ -101,7 +101,7 @@ func TestSourceGID(t *testing.T) {
 
 // TestConnectErrorNamesAttribute: the error names the wrong attribute and suggests a valid value.
 func TestConnectErrorNamesAttribute(t *testing.T) {
-	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
 	for want, change := range map[string]func(*ibv.QPAttr){
 		"port_num is 9; it must be from 1 to 1":                              func(a *ibv.QPAttr) { a.PortNum = 9 },
 		"pkey_index is 999; it must be from 0 to 0":                          func(a *ibv.QPAttr) { a.PKeyIndex = 999 },
@@ -139,7 +139,7 @@ func TestConnectErrorNamesAttribute(t *testing.T) {
 		err = e.qp.ConnectWith(attr)
 		assert.ErrorIs(t, err, syscall.EINVAL)
 		assert.ErrorContains(t, err, want)
-		require.Equal(t, ibv.QPS_RESET, e.qp.State(), "it can be connected again")
+		require.Equal(t, ibv.QPS_RESET, e.qp.State(), "Connect can be called again")
 	}
 	err := e.qp.Modify(&ibv.QPAttr{CurQPState: ibv.QPS_RTS, QPState: ibv.QPS_SQD}, ibv.QP_STATE|ibv.QP_CUR_STATE)
 	assert.ErrorContains(t, err, "in RESET, not in cur_qp_state RTS")
@@ -156,7 +156,7 @@ func TestPathsThatSomeDevicesReject(t *testing.T) {
 	d, err := OpenOn(fabric, "soft0")
 	d = keep(t, d, err)
 	pd, err := d.AllocPD()
-	e := newSoftEnd(t, keep(t, pd, err), ibv.QPT_RC)
+	e := newSoftPeer(t, keep(t, pd, err), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	good, err := e.qp.ConnectAttr(own)
@@ -185,10 +185,10 @@ func TestPathsThatSomeDevicesReject(t *testing.T) {
 	}
 }
 
-// TestReadsNeedDepth: with max_rd_atomic 0, Soft-RoCE accepts a read or an atomic operation and never executes it, so
-// the checks reject it.
+// TestReadsNeedDepth: with max_rd_atomic 0, checks reject reads and atomic operations, which Soft-RoCE would accept but
+// never execute.
 func TestReadsNeedDepth(t *testing.T) {
-	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
 	own, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	attr, err := e.qp.ConnectAttr(own)
@@ -218,18 +218,18 @@ func TestReadsNeedDepth(t *testing.T) {
 	assert.EqualValues(t, 1, got.MaxRdAtomic)
 }
 
-// TestQueriedDepth: after another library has connected a queue pair, a query updates the read limit of the checks,
-// except on iWARP, whose drivers may leave it 0.
+// TestQueriedDepth: if another library has connected a queue pair, a query updates the read limit of the checks, except
+// on iWARP, where drivers may report 0.
 func TestQueriedDepth(t *testing.T) {
 	for transport, forbidden := range map[ibv.TransportType]bool{ibv.TRANSPORT_IB: true, ibv.TRANSPORT_IWARP: false} {
-		e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+		e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
 		own, err := e.qp.Endpoint()
 		require.NoError(t, err)
 		attr, err := e.qp.ConnectAttr(own)
 		require.NoError(t, err)
 		attr.MaxRdAtomic = 0
 		require.NoError(t, e.qp.ConnectWith(attr))
-		e.qp.limitReads(1) // as before the connection
+		e.qp.limitReads(1) // the value before Connect
 		e.qp.device.info.Transport = transport
 		got, _, err := e.qp.Query(ibv.QP_MAX_QP_RD_ATOMIC)
 		require.NoError(t, err)
@@ -244,7 +244,7 @@ func TestQueriedDepth(t *testing.T) {
 // TestConnectToUnreachableGID: the error names the destination GID and the source GID.
 func TestConnectToUnreachableGID(t *testing.T) {
 	pd := softPD(t)
-	e := newSoftEnd(t, pd, ibv.QPT_RC)
+	e := newSoftPeer(t, pd, ibv.QPT_RC)
 	peer, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	from := peer.GID.String()
@@ -256,12 +256,12 @@ func TestConnectToUnreachableGID(t *testing.T) {
 	require.NoError(t, err)
 	path.PortNum = 7
 	_, err = pd.CreateAH(&path)
-	assert.ErrorContains(t, err, "the path leads through port 7, which the device does not have")
+	assert.ErrorContains(t, err, "the path uses port 7, which the device does not have")
 }
 
 // TestConnectToMissingQP: Connect does not contact the peer, so it succeeds without one. The first request fails.
 func TestConnectToMissingQP(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 	peer, err := e.qp.Endpoint()
 	require.NoError(t, err)
@@ -281,10 +281,11 @@ func TestConnectToMissingQP(t *testing.T) {
 
 	assert.Equal(t, ibv.QPS_RTS, e.qp.State())
 	err = e.qp.Connect(peer)
-	assert.ErrorContains(t, err, "the queue pair is in ERR on the device, because a request failed, although it was last moved to RTS")
+	assert.ErrorContains(t, err, "the queue pair is in ERR on the device, because a request failed; "+
+		"the program moved it to RTS")
 	assert.ErrorContains(t, err, "Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE), or create a new queue "+
 		"pair")
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 	require.NoError(t, e.qp.Connect(peer))
-	assert.ErrorContains(t, e.qp.Connect(peer), "the queue pair is in RTS; Connect needs RESET")
+	assert.ErrorContains(t, e.qp.Connect(peer), "the queue pair is in RTS; Connect requires RESET")
 }

@@ -17,7 +17,7 @@ type Counters struct {
 	c *ibv.Counters
 }
 
-// CreateCounters creates counters that count nothing yet.
+// CreateCounters creates counters. They count nothing until Attach is called.
 //
 // C: ibv_create_counters
 //
@@ -33,14 +33,15 @@ func (d *Device) CreateCounters(attr *ibv.CountersInitAttr) (*Counters, error) {
 	return made(n, err)
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the Counters.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the Counters.
 func (n *Counters) C() *ibv.Counters { return whileOpen(&n.object, n.c) }
 
 // Ptr returns the counters for use in the specs of a rule.
 func (n *Counters) Ptr() ibv.Ptr[ibv.Counters] { return ptrWhileOpen(&n.object, n.c) }
 
-// Attach selects a counted value and its index in Read: for flow or, if that is nil, for each rule that is created with
-// the counters. Values with the same index are added up. Close the rule before the counters.
+// Attach makes the counters count a value (packets or bytes) and assigns it an index in Read. It applies to flow or, if
+// flow is nil, to each rule that is created with the counters. Values with the same index are added. Close the rule
+// before the counters.
 //
 // C: ibv_attach_counters_point_flow
 //
@@ -68,8 +69,8 @@ func (n *Counters) Attach(attr *ibv.CounterAttachAttr, flow *Flow) error {
 	return nil
 }
 
-// Read writes the values, by index, to the caller's slice. Without READ_COUNTERS_ATTR_PREFER_CACHED it queries the
-// device.
+// Read stores the values in the caller's slice, by index. Unless flags contains READ_COUNTERS_ATTR_PREFER_CACHED, it
+// queries the device.
 //
 // C: ibv_read_counters
 //
@@ -77,7 +78,7 @@ func (n *Counters) Attach(attr *ibv.CounterAttachAttr, flow *Flow) error {
 func (n *Counters) Read(values []uint64, flags ibv.ReadCountersFlags) error {
 	const verb = "ibv_read_counters"
 	if len(values) == 0 {
-		return invalid(verb, n.name, "the slice has no room for a value")
+		return invalid(verb, n.name, "the slice for values is empty")
 	}
 	if err := n.use(verb); err != nil {
 		return err

@@ -18,14 +18,14 @@ import (
 
 // CQ is a completion queue.
 //
-// Any number of goroutines may poll it at once; each completion goes to one of them. Polling gives back the slots of
-// its queue pairs, so a queue pair fills up unless its completions are polled.
+// Any number of goroutines may poll it at once; each completion goes to one of them. Polling releases the slots of
+// queue pairs, so a queue pair fills up unless its completions are polled.
 //
-// Closing a queue pair moves its completions from the device's completion queue to Go's memory, where the next polls
-// find them. They no longer take room, so another queue pair can be created at once. Poll may therefore return more
+// Closing a queue pair moves its completions from the device's completion queue to Go memory; the next polls return
+// them. They no longer occupy entries, so another queue pair can be created at once. Poll may therefore return more
 // completions than Len. Only completions of tag matching by libmlx5 stay in the device's queue.
 //
-// A CQ takes 736 bytes of Go's memory in addition to C's, and 43 to 128 more for each of its queue pairs.
+// A CQ uses 736 bytes of Go memory in addition to C's, plus 43 to 128 bytes for each of its queue pairs.
 //
 // Man: ibv_create_cq(3)
 type CQ struct {
@@ -36,25 +36,25 @@ type CQ struct {
 	channel *CompChannel // or nil
 	queue   *CompletionQueue
 	native  *directQueue
-	users   atomic.Pointer[CompletionQueue] // queue, or a queue that rejects polls while a Poller or Calls polls this one
+	users   atomic.Pointer[CompletionQueue] // queue, or one that rejects polls while a Poller or Calls exists
 
-	event   chan struct{} // holds a token if there may be completions to poll
-	waiters atomic.Int32
-	calls   atomic.Bool               // the consumer is Calls; otherwise a Poller
-	left    atomic.Bool               // the last wait may have left an event in the channel
-	dead    atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
-	busy    busyPoll
-	look    func() bool
-	asleep  asleep // of the goroutine that holds the channel's turn and waits for this queue
-	// holds a token while a queue pair is drained: the queue has room for the markers of one drain
+	event     chan struct{} // holds a token if there may be completions to poll
+	waiters   atomic.Int32
+	calls     atomic.Bool               // the consumer is Calls; otherwise a Poller
+	eventLeft atomic.Bool               // the last wait may not have read its event from the channel
+	dead      atomic.Pointer[VerbError] // the queue has overrun, or failed otherwise
+	busy      busyPoll
+	readable  func() bool
+	sleeper   sleeper // state of the goroutine that holds the channel's turn and waits for this queue
+	// holds a token during a drain, because the queue has room for the markers of one drain
 	drains chan struct{}
 
 	room     sync.Mutex
 	entries  int              // capacity, without the reserve
-	taken    int              // part of entries that the queues completing here may need
-	srqs     map[*SRQ]srqRoom // of shared receive queues
-	unacked  uint32           // events that were not yet acknowledged to C
-	flushing bool             // C waits for the acknowledgement of every event
+	taken    int              // entries reserved for the queues that complete here
+	srqs     map[*SRQ]srqRoom // entries reserved for shared receive queues
+	unacked  uint32           // events not yet acknowledged to C
+	flushing bool             // C waits until every event is acknowledged
 }
 
 // extended holds the additional state of an extended queue.
@@ -64,13 +64,13 @@ type extended struct {
 	options QueueOptions
 }
 
-// reserve is the number of completions that a queue holds in addition to its users', for the markers of a drain.
+// reserve is the number of additional entries of a completion queue, for the markers of a drain.
 const reserve = 2
 
-// CreateCQ creates a completion queue for at least entries completions: the sum of the depths of all queues that will
-// complete there. channel is needed to wait, and may be nil. vector selects the interrupt for completions; it is less
-// than Device.CompVectors. Len returns the actual capacity. Of options, Path, Way and Providers count; there may be
-// one.
+// CreateCQ creates a completion queue with room for at least entries completions: the sum of the depths of all queues
+// that will complete there. Len returns the actual capacity. channel may be nil, but Wait needs one. vector selects the
+// interrupt for completions, from 0 to Device.CompVectors - 1. At most one QueueOptions may be given; only its Path,
+// Way and Providers are used.
 //
 // C: ibv_create_cq
 //
@@ -89,8 +89,8 @@ func (d *Device) CreateCQ(entries int, channel *CompChannel, vector int, options
 }
 
 // CreateCQEx creates an extended completion queue. The WCFlags of attr select the values of each completion: see
-// [CQ.PollProgram]. Set Channel with [CompChannel.Ptr], ParentDomain with [PD.Ptr]. CQContext belongs to C and is of no
-// use in Go. Of options, Path, Way and Providers count; there may be one.
+// [CQ.PollProgram]. Set Channel with [CompChannel.Ptr], ParentDomain with [PD.Ptr]. CQContext is reserved for C. At
+// most one QueueOptions may be given; only its Path, Way and Providers are used.
 //
 // C: ibv_create_cq_ex
 //
@@ -137,7 +137,7 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 	case 1:
 		o = options[0]
 	default:
-		return invalid(verb, d.name, "%d QueueOptions for one queue", len(options))
+		return invalid(verb, d.name, "%d QueueOptions; at most one is allowed", len(options))
 	}
 	d.pathFor(&o)
 	if reason := unfitCQ(entries); reason != "" {
@@ -146,7 +146,7 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 	q.event, q.drains = make(chan struct{}, 1), make(chan struct{}, 1)
 	q.busy.most.Store(int64(DefaultBusyPoll))
 	q.busy.pays.Store(true)
-	q.look = q.looked
+	q.readable = q.onReadable
 	hidden := reserve
 	creating := func() (*ibv.CQ, error) {
 		c, err := create(entries + reserve)
@@ -177,13 +177,13 @@ func (q *CQ) create(verb string, entries, vector int, options []QueueOptions, cr
 		func(c *ibv.CQ) string { return fmt.Sprintf("CQ %d on %s", c.Handle, d.name) }, parents...)
 }
 
-// unfitCQ returns why no queue can hold this number of completions, or "".
+// unfitCQ returns the reason why this number of completions is invalid, or "".
 func unfitCQ(entries int) string {
 	switch {
 	case entries < 1:
-		return fmt.Sprintf("%d completions are too few", entries)
+		return fmt.Sprintf("the number of completions is %d; it must be at least 1", entries)
 	case entries > math.MaxInt32-reserve:
-		return fmt.Sprintf("%d completions are more than a C int holds", entries)
+		return fmt.Sprintf("%d completions do not fit a C int", entries)
 	}
 	return ""
 }
@@ -214,7 +214,7 @@ type drainMarker struct {
 	done <-chan struct{} // nil: no marker
 }
 
-// forget drops a marker that was not posted or will never complete.
+// forget discards a marker that was not posted or will never complete.
 func (m *drainMarker) forget() {
 	if m.done != nil {
 		m.cq.queue.unmark(m.id)
@@ -228,7 +228,7 @@ func (q *CQ) mark() drainMarker {
 	return drainMarker{q, id, done}
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the CQ.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the CQ.
 func (q *CQ) C() *ibv.CQ { return whileOpen(&q.object, q.c) }
 
 // CEx returns C's extended object, or nil.
@@ -245,10 +245,10 @@ func (q *CQ) Ptr() ibv.Ptr[ibv.CQ] { return ptrWhileOpen(&q.object, q.c) }
 // Device returns the queue's device.
 func (q *CQ) Device() *Device { return q.device }
 
-// Poll takes up to len(dst) completions out of the queue and returns their number, which may be 0. It does not block.
-// dst belongs to the caller; use the same slice again, since a slice on the goroutine's stack moves to the heap. Of a
-// failed completion only wr_id, status, qp_num and vendor_err are valid; see [CompletionErr]. While the queue has a
-// [Poller] or [Calls], Poll fails with [ErrInUse], and so do the waits: completions would not reach their goroutines.
+// Poll removes up to len(dst) completions from the queue, stores them in dst and returns their number, which may be 0.
+// It does not block. Reuse dst, because it escapes to the heap. In a failed completion only wr_id, status, qp_num and
+// vendor_err are valid; see [CompletionErr]. While the queue has a [Poller] or [Calls], Poll and the wait methods fail
+// with [ErrInUse], because they would take completions from other goroutines.
 //
 // C: ibv_poll_cq
 //
@@ -257,10 +257,10 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 	return q.users.Load().Poll(dst)
 }
 
-// notForUsers returns the error of a poll while a Poller or Calls polls the queue, or nil.
-func (q *CQ) notForUsers(verb string) error {
+// checkNoConsumer returns an error if a Poller or Calls polls the queue.
+func (q *CQ) checkNoConsumer(verb string) error {
 	if q.queue == nil {
-		return q.use(verb) // which refuses the zero value
+		return q.use(verb) // fails for a zero object
 	}
 	if q.users.Load() == q.queue {
 		return nil
@@ -268,13 +268,13 @@ func (q *CQ) notForUsers(verb string) error {
 	return q.consumed(verb, q.calls.Load())
 }
 
-// consumed returns the error of users' polls while the queue has a consumer.
+// consumed returns the error of a poll or wait while the queue has a consumer.
 func (q *CQ) consumed(verb string, calls bool) error {
 	return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EBUSY, Reason: "the queue has " + consumer(calls) +
-		", which takes all completions: poll or wait there", Err: ErrInUse}
+		", which receives all completions: poll or wait there", Err: ErrInUse}
 }
 
-// consumer names the consumer of a queue in error texts.
+// consumer returns the consumer's name for error texts.
 func consumer(calls bool) string {
 	if calls {
 		return "Calls"
@@ -282,16 +282,16 @@ func consumer(calls bool) string {
 	return "a Poller"
 }
 
-// PollProgram polls an extended queue with a program for it, without waiting; see [CQ.NewPollProgram]. Slots are
-// released as by Poll, if the program reads the values needed for that. The slice belongs to the program and is valid
-// until it polls again. Completions that a drain, or a move of a queue pair to RESET, has polled have only the values
+// PollProgram polls an extended queue with a program; see [CQ.NewPollProgram]. It does not wait. It releases slots like
+// Poll, if the program reads the values needed for that. The returned slice belongs to the program and is valid until
+// its next poll. If a drain, or a move of a queue pair to RESET, has polled a completion before, it has only the values
 // of ibv_poll_cq: timestamps, VLANs, flow tags and tags are 0.
 //
 // C: ibv_start_poll, ibv_next_poll, ibv_end_poll
 //
 // Man: ibv_create_cq_ex(3)
 func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
-	if err := q.notForUsers("ibv_start_poll"); err != nil {
+	if err := q.checkNoConsumer("ibv_start_poll"); err != nil {
 		return nil, err
 	}
 	if q.ex == nil {
@@ -301,23 +301,23 @@ func (q *CQ) PollProgram(p *PollProgram) ([]Completion, error) {
 		return nil, isNil("ibv_start_poll", q.name, "program")
 	}
 	found, err := q.queue.pollBy(q.ex.c, p)
-	return found, q.ofOther(err)
+	return found, q.explainProgram(err)
 }
 
 func (q *CQ) notExtended() error {
 	return invalid("ibv_start_poll", q.name, "the queue is not extended: create it with CreateCQEx")
 }
 
-// ofOther explains the error of a program that belongs to another queue.
-func (q *CQ) ofOther(err error) error {
+// explainProgram explains the error of a program that belongs to another queue.
+func (q *CQ) explainProgram(err error) error {
 	if err == errOtherQueue {
 		return invalid("ibv_start_poll", q.name, "%v", err)
 	}
 	return err
 }
 
-// NewPollProgram creates a program that reads up to n completions at once, with all values that the queue was created
-// for (WCFlags). PollProgram and WaitProgram run it. Close it before the queue.
+// NewPollProgram creates a program that polls up to n completions at once and reads all values that the queue provides
+// (WCFlags). Run it with PollProgram or WaitProgram. Close it before the queue.
 //
 // Man: ibv_create_cq_ex(3)
 func (q *CQ) NewPollProgram(n int) (*PollProgram, error) {
@@ -336,9 +336,9 @@ func (q *CQ) NewPollProgram(n int) (*PollProgram, error) {
 	return p, wrap(verb, q.name, err)
 }
 
-// Modify sets the moderation of the queue's events: one event per given number of completions, or earlier, a given
-// number of microseconds after the first of them. cq_mod_caps of [Device.QueryEx] has the largest values. If either
-// number is 0, each completion causes an event, as without moderation.
+// Modify sets event moderation: the queue raises an event after a number of completions, or a number of microseconds
+// after the first of them, whichever comes first. cq_mod_caps of [Device.QueryEx] has the maximum values. If either
+// number is 0, moderation is off.
 //
 // C: ibv_modify_cq
 //
@@ -364,7 +364,7 @@ func (q *CQ) Way() (way string, provider string) {
 	return q.queue.Way().String(), q.queue.Provider()
 }
 
-// Close destroys the queue. Close its queue pairs first. Goroutines that wait for it wake with [ErrClosed].
+// Close destroys the queue. Close its queue pairs first. Goroutines that wait for completions return with [ErrClosed].
 //
 // C: ibv_destroy_cq
 //

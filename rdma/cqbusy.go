@@ -12,36 +12,37 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/thread"
 )
 
-// DefaultBusyPoll is how long [CQ.Wait] polls before it sleeps, as long as polling finds completions. It is about the
-// time that sleeping and waking take.
+// DefaultBusyPoll is the time for which [CQ.Wait] polls before it sleeps, as long as polling finds completions.
+// Sleeping and waking take about as long.
 const DefaultBusyPoll = 50 * time.Microsecond
 
 const (
-	looks  = 32 // polls in one go
-	probes = 8  // one wait in this many polls first even if the last attempt found nothing
+	pollsPerYield = 32 // polls between yields
+	probeInterval = 8  // one wait in probeInterval polls first even if the last attempt found nothing
 )
 
-// busyPoll is the state of polling before a wait sleeps.
+// busyPoll is the state of polling before waits sleep.
 type busyPoll struct {
 	most   atomic.Int64 // nanoseconds
 	pays   atomic.Bool  // the last attempt found completions
 	waited atomic.Uint32
 }
 
-// SetBusyPoll sets how long Wait polls before it sleeps: initially [DefaultBusyPoll]; 0 turns it off. If nothing comes
-// in that time, Wait stops polling, except for one wait in eight. The goroutine yields to others while it polls.
+// SetBusyPoll sets the time for which Wait polls before it sleeps. The default is [DefaultBusyPoll]; 0 disables
+// polling. If a wait finds no completion in that time, only one in eight of the following waits polls, until one
+// succeeds. The goroutine yields while it polls.
 func (q *CQ) SetBusyPoll(d time.Duration) { q.busy.most.Store(int64(d)) }
 
-// linger polls for up to the busy-poll time before a wait sleeps.
-func (q *CQ) linger(to into) (n int, err error) {
+// spin polls for up to the busy-poll time before a wait sleeps.
+func (q *CQ) spin(to into) (n int, err error) {
 	b := &q.busy
 	most := time.Duration(b.most.Load())
 	pays := b.pays.Load()
-	if most <= 0 || !pays && b.waited.Add(1)%probes != 0 {
+	if most <= 0 || !pays && b.waited.Add(1)%probeInterval != 0 {
 		return 0, nil
 	}
 	for began := time.Now(); time.Since(began) < most; yield.Here() {
-		if n, err = q.takeOften(to); n > 0 || err != nil {
+		if n, err = q.pollRepeatedly(to); n > 0 || err != nil {
 			if !pays {
 				b.pays.Store(true)
 			}
@@ -54,13 +55,13 @@ func (q *CQ) linger(to into) (n int, err error) {
 	return 0, nil
 }
 
-// takeOften polls up to looks times.
-func (q *CQ) takeOften(to into) (n int, err error) {
+// pollRepeatedly polls up to pollsPerYield times.
+func (q *CQ) pollRepeatedly(to into) (n int, err error) {
 	if to.program == nil {
 		q.queue.mu.Lock()
-		return q.queue.pollHeld(to.wcs, looks)
+		return q.queue.pollLocked(to.wcs, pollsPerYield)
 	}
-	for range looks {
+	for range pollsPerYield {
 		if n, err = q.take(to); n > 0 || err != nil {
 			break
 		}
@@ -68,8 +69,8 @@ func (q *CQ) takeOften(to into) (n int, err error) {
 	return n, err
 }
 
-// WaitBusy polls until there is at least one completion, without sleeping. It keeps one processor busy to reach the
-// lowest latency; see [PinThread]. It needs no channel. Otherwise it behaves like Wait.
+// WaitBusy polls until there is at least one completion, without sleeping. It keeps a processor busy to minimize
+// latency; see [PinThread]. It needs no completion channel. Otherwise it behaves like Wait.
 //
 // Man: ibv_poll_cq(3)
 func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
@@ -81,8 +82,8 @@ func (q *CQ) WaitBusy(ctx context.Context, dst []ibv.WC) (n int, err error) {
 
 func (q *CQ) waitBusyUntil(ctx context.Context, to into, over func() bool) (n int, err error) {
 	for !over() {
-		for range looks {
-			if n, err = q.takeOften(to); n > 0 || err != nil {
+		for range pollsPerYield {
+			if n, err = q.pollRepeatedly(to); n > 0 || err != nil {
 				return n, err
 			}
 		}
@@ -98,11 +99,10 @@ func (q *CQ) waitBusyUntil(ctx context.Context, to into, over func() bool) (n in
 }
 
 // PinThread locks the calling goroutine to its thread, and the thread to one processor, until the same goroutine calls
-// unpin. Use it to poll with [CQ.WaitBusy]: give each polling goroutine one processor of the device's NUMA node that
-// handles no interrupts and no other pinned thread. Go needs further processors: set GOMAXPROCS greater than the number
-// of pinned goroutines, or other goroutines and the garbage collector wait for the scheduler's next preemption. If the
-// processor does not exist or this process may not use it, the error is EINVAL. Only Linux has it; elsewhere the error
-// is [ErrNotSupported].
+// unpin. Use it with [CQ.WaitBusy]: dedicate a processor of the device's NUMA node, without interrupts, to each polling
+// goroutine. Set GOMAXPROCS greater than the number of pinned goroutines; otherwise other goroutines and the garbage
+// collector wait for preemption. If the processor does not exist or the process may not use it, the error is EINVAL. On
+// systems other than Linux, the error is [ErrNotSupported].
 //
 // Man: sched_setaffinity(2)
 func PinThread(cpu int) (unpin func(), err error) { return thread.Pin(cpu) }

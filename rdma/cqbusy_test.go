@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestBusyPoll: polling before sleeping finds completions that arrive in time, stops when it finds none, is retried now
-// and then, and can be disabled.
+// TestBusyPoll: a wait polls before it sleeps. It stops doing so when polling finds no completions, retries it
+// occasionally, and SetBusyPoll disables it.
 func TestBusyPoll(t *testing.T) {
-	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
+	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
 	self, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	require.NoError(t, e.qp.Connect(self))
@@ -24,14 +24,14 @@ func TestBusyPoll(t *testing.T) {
 	poll := e.cq.queue.replacePath(polling(func() { polls++ }))
 	lingers := func() bool {
 		polls = 0
-		n, err := e.cq.linger(into{wcs: wcs})
+		n, err := e.cq.spin(into{wcs: wcs})
 		require.NoError(t, err)
 		require.Zero(t, n)
 		return polls > 0
 	}
 	e.cq.SetBusyPoll(10 * time.Millisecond)
 	assert.True(t, lingers())
-	for range probes - 1 {
+	for range probeInterval - 1 {
 		assert.False(t, lingers(), "polling found nothing")
 	}
 	assert.True(t, lingers(), "retried")
@@ -45,7 +45,7 @@ func TestBusyPoll(t *testing.T) {
 		_, err := e.qp.PostSend(b)
 		posted <- err
 	})
-	n, err := e.cq.linger(into{wcs: wcs})
+	n, err := e.cq.spin(into{wcs: wcs})
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	require.NoError(t, <-posted)
@@ -53,7 +53,7 @@ func TestBusyPoll(t *testing.T) {
 	assert.True(t, e.cq.busy.pays.Load())
 
 	e.cq.SetBusyPoll(0)
-	n, err = e.cq.linger(into{wcs: wcs})
+	n, err = e.cq.spin(into{wcs: wcs})
 	require.NoError(t, err)
 	assert.Zero(t, n)
 	assert.True(t, e.cq.busy.pays.Load(), "polling was not retried")

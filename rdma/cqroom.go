@@ -9,22 +9,23 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Len returns the number of completions that the queue holds.
+// Len returns the capacity of the queue, in completions.
 func (q *CQ) Len() int {
 	q.room.Lock()
 	defer q.room.Unlock()
 	return q.entries
 }
 
-// Free returns for how many more completions queues may be created. With QueueOptions.Overcommit it may be negative.
+// Free returns the capacity that is not reserved for queues that complete here. With QueueOptions.Overcommit it may be
+// negative.
 func (q *CQ) Free() int {
 	q.room.Lock()
 	defer q.room.Unlock()
 	return q.entries - q.taken
 }
 
-// Resize changes the number of completions that the queue holds. It cannot be lower than the number that the queue
-// pairs may need.
+// Resize changes the capacity of the queue. It must not be lower than the capacity reserved for queues that complete
+// here.
 //
 // C: ibv_resize_cq
 //
@@ -44,13 +45,13 @@ func (q *CQ) Resize(entries int) error {
 		return invalid(verb, q.name, "%d completions are too few: the queues that complete here may need %d", entries,
 			q.taken)
 	}
-	if q.native != nil { // C would copy completions from where it has polled, which is nowhere
+	if q.native != nil { // C would copy completions from its own consumer index, which never advanced
 		return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EOPNOTSUPP,
 			Reason: "a data path in Go polls the queue and cannot resize it: create it large enough"}
 	}
 	hidden := reserve
 	err := libibverbs.ResizeCQ(q.c, entries+reserve)
-	if q.device.refused().NotSoMuch(err) { // as when it was created
+	if q.device.refused().NotSoMuch(err) { // as at creation
 		hidden = 0
 		err = libibverbs.ResizeCQ(q.c, entries)
 	}
@@ -61,8 +62,8 @@ func (q *CQ) Resize(entries int) error {
 	return nil
 }
 
-// admit reserves room for the completions of a queue pair, a work queue or a shared receive queue: n for its requests,
-// plus the depth of srq, which may be nil and is counted once for all its queue pairs.
+// admit reserves capacity for the completions of a queue pair, a work queue or a shared receive queue: n for its
+// requests, plus the depth of srq, which is counted once for all its queue pairs. srq may be nil.
 func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	q.room.Lock()
 	defer q.room.Unlock()
@@ -73,7 +74,7 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	if q.taken+more > q.entries && !overcommit {
 		others := ""
 		if n > 0 {
-			others = fmt.Sprintf(" and %d for each further one like this", n)
+			others = fmt.Sprintf(" plus %d for each further one like this", n)
 		}
 		return &VerbError{Object: q.name, Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("%d completions may be outstanding, but only %d of the queue's %d entries are free: "+
@@ -91,10 +92,10 @@ func (q *CQ) admit(n int, srq *SRQ, overcommit bool) error {
 	return nil
 }
 
-// srqRoom is the room that a shared receive queue takes: its depth, once for all its queue pairs.
+// srqRoom is the capacity reserved for a shared receive queue: its depth, once for all its queue pairs.
 type srqRoom struct{ users, depth int }
 
-// resizeSRQ reserves room for another depth of a shared receive queue that has room already.
+// resizeSRQ changes the capacity reserved for a shared receive queue to a new depth.
 func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
 	q.room.Lock()
 	defer q.room.Unlock()
@@ -105,7 +106,7 @@ func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
 	taken := q.taken + depth - s.depth
 	if taken > q.entries && taken > q.taken && q.taken <= q.entries && !force {
 		return &VerbError{Object: q.name, Errno: syscall.ENOMEM,
-			Reason: fmt.Sprintf("%s would need %d completions more, and there is room for %d of %d", srq.name,
+			Reason: fmt.Sprintf("%s would need %d more completions, but only %d of %d are free", srq.name,
 				depth-s.depth, q.entries-q.taken, q.entries)}
 	}
 	q.taken = taken
@@ -113,7 +114,7 @@ func (q *CQ) resizeSRQ(srq *SRQ, depth int, force bool) error {
 	return nil
 }
 
-// dismiss releases the room that admit reserved.
+// dismiss releases the capacity that admit reserved.
 func (q *CQ) dismiss(n int, srq *SRQ) {
 	q.room.Lock()
 	defer q.room.Unlock()

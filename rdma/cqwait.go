@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// ReqNotify requests one event: for the next completion, or only for a solicited or failed one. Poll again afterwards,
-// because earlier completions cause no event. Wait does both.
+// ReqNotify arms the queue for one event: on the next completion, or on the next solicited or failed one. Poll again
+// afterwards, because completions that are already in the queue cause no event. Wait does both.
 //
 // C: ibv_req_notify_cq
 //
@@ -23,20 +23,21 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 		return err
 	}
 	defer q.done()
-	if err := q.readLeft(); err != nil {
+	if err := q.readLeftover(); err != nil {
 		return err
 	}
 	return wrap("", q.name, q.queue.ReqNotify(solicitedOnly))
 }
 
-// Wait polls until there is at least one completion. Between polls the goroutine sleeps, but not its thread. Before it
-// sleeps it polls for a while, if that has paid off before: see [CQ.SetBusyPoll]. The queue needs a channel. Any number
-// of goroutines may wait. If ctx ends, Wait returns without a completion; posted requests stay posted, and their memory
-// belongs to the device. Wait fails if the queue is closed or overruns, if its device is gone, or if dst has no room.
+// Wait waits for at least one completion and stores up to len(dst) of them in dst. The goroutine sleeps without
+// blocking a thread. Before it sleeps it polls for a while, if that has helped before: see [CQ.SetBusyPoll]. The queue
+// needs a channel. Any number of goroutines may wait. If ctx ends, Wait returns without a completion; posted requests
+// stay posted, and their memory still belongs to the device. Wait fails if the queue is closed or overruns, if its
+// device is gone, or if dst is empty.
 //
-// It does not allocate while it gets the same context again, or contexts that end together with it: the channel keeps
-// the context of the last wait until the context ends, another goroutine waits, or a queue of the channel is closed. A
-// program that reads events itself asks for them with ReqNotify.
+// Repeated waits do not allocate if they use the same context, or contexts that end together: the channel keeps the
+// context of the last wait until the context ends, another goroutine waits, or a queue of the channel is closed. A
+// program that reads events itself must call ReqNotify for each event.
 //
 // C: ibv_get_cq_event, ibv_ack_cq_events, ibv_req_notify_cq, ibv_poll_cq
 //
@@ -59,7 +60,7 @@ func (q *CQ) WaitSolicited(ctx context.Context, dst []ibv.WC) (n int, err error)
 //
 // Man: ibv_create_cq_ex(3)
 func (q *CQ) WaitProgram(ctx context.Context, p *PollProgram) ([]Completion, error) {
-	if err := q.notForUsers("ibv_start_poll"); err != nil {
+	if err := q.checkNoConsumer("ibv_start_poll"); err != nil {
 		return nil, err
 	}
 	if q.ex == nil {
@@ -81,14 +82,14 @@ func (q *CQ) WaitProgram(ctx context.Context, p *PollProgram) ([]Completion, err
 //		…
 //	}
 //
-// It sleeps like Wait, or polls like WaitBusy if the queue has no channel. An error of the wait is yielded and ends the
-// iteration; a failed completion does not. All polls one completion per iteration, so the loop may end at any time,
-// poll and wait by itself, or close queue pairs. It does not allocate per completion. Poll and Wait return many
-// completions at once, which costs less.
+// It sleeps like Wait, or polls like WaitBusy if the queue has no channel. If waiting fails, All yields the error and
+// ends; a failed completion does not end it. All polls one completion per iteration, so the loop body may break, poll,
+// wait or close queue pairs. It does not allocate per completion. Poll and Wait are more efficient, because they return
+// many completions at once.
 func (q *CQ) All(ctx context.Context) iter.Seq2[ibv.WC, error] {
 	one := into{wcs: make([]ibv.WC, 1)}
 	return each(func() (ibv.WC, error) {
-		err := q.notForUsers("ibv_poll_cq")
+		err := q.checkNoConsumer("ibv_poll_cq")
 		if err == nil {
 			_, err = q.waitFor(ctx, one, never)
 		}
@@ -99,7 +100,7 @@ func (q *CQ) All(ctx context.Context) iter.Seq2[ibv.WC, error] {
 	})
 }
 
-// waitFor is waitUntil for queues with a channel, and waitBusyUntil for others.
+// waitFor calls waitUntil if the queue has a channel, and waitBusyUntil otherwise.
 func (q *CQ) waitFor(ctx context.Context, to into, over func() bool) (n int, err error) {
 	if q.channel == nil {
 		return q.waitBusyUntil(ctx, to, over)
@@ -114,43 +115,43 @@ func (q *CQ) wait(ctx context.Context, dst []ibv.WC, solicited bool) (n int, err
 	return q.waitUntil(ctx, into{wcs: dst}, solicited, never)
 }
 
-// into is where a wait stores completions.
+// into is the destination of completions: a slice or a program.
 type into struct {
-	wcs     []ibv.WC     // or
-	program *PollProgram // into the program's memory
+	wcs     []ibv.WC
+	program *PollProgram // if not nil, wcs is not used
 }
 
-// take polls once.
+// take polls once into to.
 func (q *CQ) take(to into) (n int, err error) {
 	if to.program == nil {
 		return q.queue.Poll(to.wcs)
 	}
 	found, err := q.queue.pollBy(q.ex.c, to.program)
-	return len(found), q.ofOther(err)
+	return len(found), q.explainProgram(err)
 }
 
-// notWaited returns why a wait cannot begin, or nil.
+// notWaited returns an error if a wait cannot begin.
 func (q *CQ) notWaited(verb string, dst []ibv.WC) error {
-	if err := q.notForUsers(verb); err != nil {
+	if err := q.checkNoConsumer(verb); err != nil {
 		return err
 	}
 	return q.roomIn(verb, len(dst))
 }
 
-// roomIn rejects a wait into an empty slice, which could never end.
+// roomIn rejects a wait for n = 0 completions, which would never end.
 func (q *CQ) roomIn(verb string, n int) error {
 	if n == 0 {
 		if err := q.failure(); err != nil {
 			return err
 		}
-		return invalid(verb, q.name, "there is no room for a completion: the slice is empty")
+		return invalid(verb, q.name, "the slice for completions is empty")
 	}
 	return nil
 }
 
 func never() bool { return false }
 
-// waitUntil is Wait that also returns when over returns true. It calls over after every wakeup.
+// waitUntil is Wait that also returns when over returns true. It calls over after each wakeup.
 func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	const verb = "ibv_get_cq_event"
 	if to.program == nil {
@@ -163,10 +164,10 @@ func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func()
 	}
 	if q.channel == nil {
 		return 0, invalid(verb, q.name,
-			"the queue was created without a completion channel, so Wait cannot sleep: use WaitBusy, which polls")
+			"the queue has no completion channel, so Wait cannot sleep: use WaitBusy, which polls")
 	}
 	if !solicited {
-		if n, err = q.linger(to); n > 0 || err != nil {
+		if n, err = q.spin(to); n > 0 || err != nil {
 			return n, err
 		}
 	}
@@ -185,7 +186,7 @@ func (q *CQ) waitUntil(ctx context.Context, to into, solicited bool, over func()
 			break
 		}
 	}
-	q.signal() // the next waiting goroutine may find more
+	q.signal() // there may be completions for the next waiting goroutine
 	return n, q.unsignalled("ibv_get_cq_event", err)
 }
 
@@ -198,12 +199,12 @@ func (q *CQ) unsignalled(verb string, err error) error {
 	if n == 0 {
 		return err
 	}
-	return explain(verb, q.name, fmt.Sprintf("%d requests of QP %#x are unsignaled and have no completion "+
-		"unless they fail: set Signaled", n, qp), err)
+	return explain(verb, q.name, fmt.Sprintf("%d requests of QP %#x are unsignaled and complete only "+
+		"if they fail: set Signaled", n, qp), err)
 }
 
-// sleep returns when there may be completions to poll, or with completions found after arming the queue. One of the
-// waiting goroutines reads the events of the channel for all its queues.
+// sleep arms the queue and sleeps until there may be completions to poll. If arming finds completions, it returns them.
+// One of the waiting goroutines reads the channel's events on behalf of all its queues.
 func (q *CQ) sleep(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
 	turn := q.channel.ready.Turn
 	select {
@@ -232,7 +233,7 @@ func (q *CQ) sleep(ctx context.Context, to into, solicited bool, over func() boo
 	return q.read(ctx, to, solicited, over)
 }
 
-// arm requests an event, and polls completions that arrived before the request.
+// arm requests an event and then polls completions that arrived before the request.
 func (q *CQ) arm(to into, solicited bool) (n int, err error) {
 	if err = q.queue.ReqNotify(solicited); err != nil {
 		return 0, wrap("", q.name, err)
@@ -240,41 +241,41 @@ func (q *CQ) arm(to into, solicited bool) (n int, err error) {
 	return q.take(to)
 }
 
-// asleep is the wait of the goroutine that has the channel's turn.
-type asleep struct {
+// sleeper is the state of the waiting goroutine that holds the channel's turn.
+type sleeper struct {
 	to        into
 	n         int
 	err       error
 	solicited bool
-	slept     bool // looked has been called before
+	slept     bool // onReadable has been called before
 	got       bool // an event was read, or none can come
 }
 
 // read arms the queue and reads events of the channel until one is for this queue. Events of other queues wake their
 // waiting goroutines. The caller has the channel's turn.
 func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool) (n int, err error) {
-	s := &q.asleep
-	defer func() { *s = asleep{} }()
+	s := &q.sleeper
+	defer func() { *s = sleeper{} }()
 	for {
 		if err = q.failure(); err != nil {
 			return 0, err
 		}
 		select {
-		case <-q.event: // the event came before this goroutine had its turn
+		case <-q.event: // the event arrived before this goroutine got the turn
 			return 0, nil
 		default:
 		}
-		*s = asleep{to: to, solicited: solicited}
-		_, err = q.channel.ready.Wait(ctx, q.look,
+		*s = sleeper{to: to, solicited: solicited}
+		_, err = q.channel.ready.Wait(ctx, q.readable,
 			func() bool { return q.failure() != nil || len(q.event) > 0 || over() })
 		switch {
 		case s.n > 0 || s.err != nil:
-			q.left.Store(q.channel.alone() && q.queue.armed.Load())
+			q.eventLeft.Store(q.channel.alone() && q.queue.armed.Load())
 			return s.n, s.err
 		case err != nil:
 			return 0, q.goneOr(wrap("ibv_get_cq_event", q.channel.name, err))
 		case s.got:
-			cq, err := q.channel.taken()
+			cq, err := q.channel.ackEvent()
 			switch {
 			case err != nil:
 				return 0, q.goneOr(err)
@@ -292,12 +293,12 @@ func (q *CQ) read(ctx context.Context, to into, solicited bool, over func() bool
 	}
 }
 
-// looked is called whenever the channel's file may have become readable. It reads an event if there can be one, and
-// otherwise arms the queue. Every later completion causes another call, so a channel without an event is read only
-// where events are counted. After a sleep it polls first and leaves the event to the next wait, so that a peer gets its
-// answer sooner.
-func (q *CQ) looked() bool {
-	s, alone := &q.asleep, q.channel.alone()
+// onReadable is called when the channel's descriptor may have become readable. It reads an event if there can be one,
+// and then arms the queue and polls. If the channel has no other queue, and no wait has ended with the event unread, it
+// skips reading on devices that do not count events. After a sleep it polls first and leaves the event for the next
+// wait to read, which shortens the latency.
+func (q *CQ) onReadable() bool {
+	s, alone := &q.sleeper, q.channel.alone()
 	if s.slept && alone {
 		if s.n, s.err = q.take(s.to); s.n > 0 || s.err != nil {
 			return true
@@ -305,12 +306,12 @@ func (q *CQ) looked() bool {
 	}
 	s.slept = true
 	if q.queue.armed.Swap(false) || q.countsEvents() || !alone {
-		q.left.Store(false)
+		q.eventLeft.Store(false)
 		for more := true; more && q.channel.get(); more = q.countsEvents() {
 			if s.got = !alone || q.channel.failure != nil; s.got {
 				return true
 			}
-			if err := q.tookEvent(); err != nil { // its completion is found after arming
+			if err := q.ackAndForward(); err != nil { // arm polls its completion
 				s.err = q.goneOr(err)
 				return true
 			}
@@ -320,7 +321,7 @@ func (q *CQ) looked() bool {
 	return s.n > 0 || s.err != nil
 }
 
-// goneOr returns the reason why the device is gone, or else the error.
+// goneOr returns the error of the device if it is gone, and otherwise err.
 func (q *CQ) goneOr(err error) error {
 	if gone := q.device.Err(); gone != nil {
 		return gone
@@ -328,7 +329,7 @@ func (q *CQ) goneOr(err error) error {
 	return err
 }
 
-// failure returns the error that ends all waits, or nil.
+// failure returns an error if no more completions can arrive: the queue is closed or broken, or the device is gone.
 func (q *CQ) failure() error {
 	if q.isClosed() {
 		return &VerbError{Verb: "ibv_poll_cq", Object: q.name, Errno: syscall.EINVAL, Err: ErrClosed}
@@ -353,7 +354,7 @@ func (q *CQ) signalAlways() {
 	}
 }
 
-// wake makes all waiting goroutines poll again; each wakes the next.
+// wake makes all waiting goroutines poll again. Each of them wakes the next.
 func (q *CQ) wake() {
 	q.signalAlways()
 	if q.channel != nil {
@@ -365,8 +366,6 @@ func (q *CQ) wake() {
 func (q *CQ) broken(event ibv.EventType) {
 	q.dead.CompareAndSwap(nil,
 		&VerbError{Object: q.name, Errno: syscall.EIO,
-			Reason: fmt.Sprintf("%v: the queue has overrun, or failed otherwise; it and its queue pairs have to be "+
-				"closed",
-				event)})
+			Reason: fmt.Sprintf("%v: the queue has overrun or failed otherwise: close it and its queue pairs", event)})
 	q.wake()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 )
 
-// loopback is a data path in Go that completes every request, except one whose wr_id is refuse.
+// loopback is a data path in Go that completes every request, except those with wr_id refuse, which it rejects.
 type loopback struct {
 	done  []ibv.WC
 	armed []bool
@@ -65,8 +65,8 @@ func (l *loopback) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	return 0
 }
 
-// A caller's data path serves posts, polls and arming, checked or not. The functions in the device's context are not
-// called and need not exist.
+// A Path serves posts, polls and arming of checked and unchecked queues. The functions in the device's context are not
+// called and may be missing.
 func TestPathInGo(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(4, 1, 0), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {

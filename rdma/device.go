@@ -21,16 +21,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Device is an open device: what C calls a context. Every other object comes from it, directly or through its
-// protection domains.
+// Device is an open device, a context in C. It creates all other objects, directly or through its protection domains.
 //
 // # Lifetimes
 //
 // Any number of goroutines may use an object at once. Close destroys it, waits for calls under way in other goroutines,
-// and is idempotent. If other objects need it (a protection domain with memory regions, a completion queue with queue
-// pairs), Close fails; the error names them, and errors.Is finds [ErrInUse]. Methods of a closed object fail with
-// [ErrClosed]; its C and CEx return nil, its Ptr names nothing, and other getters keep returning their last value. An
-// object that is never closed leaks: the garbage collector destroys nothing.
+// and is idempotent. If other objects depend on it (memory regions on a protection domain, queue pairs on a completion
+// queue), Close fails; the error names them and matches [ErrInUse]. Methods of a closed object fail with [ErrClosed].
+// Its C and CEx return nil, its Ptr returns an invalid address, and other getters keep returning their last value. An
+// object that is never closed leaks: the garbage collector does not destroy objects.
 type Device struct {
 	object
 	c       *ibv.Context
@@ -41,12 +40,12 @@ type Device struct {
 	events  asyncEvents
 	failed  atomic.Pointer[VerbError] // why the device is gone, or nil
 
-	path         atomic.Pointer[Path] // set by UsePath, or nil
-	makers       sync.Map             // datapath.Maker values of single queue pairs' paths
-	keepsLastWQE atomic.Bool          // the device did not raise IBV_EVENT_QP_LAST_WQE_REACHED when it should have
+	path      atomic.Pointer[Path] // set by UsePath, or nil
+	makers    sync.Map             // datapath.Maker values of single queue pairs' paths
+	noLastWQE atomic.Bool          // the device failed to raise IBV_EVENT_QP_LAST_WQE_REACHED
 }
 
-// open opens a device from a list.
+// open opens a device of C's list.
 func open(d *ibv.Device, info DeviceInfo) (*Device, error) {
 	c, err := libibverbs.OpenDevice(d)
 	if err != nil {
@@ -70,15 +69,15 @@ func adoptDevice(c *ibv.Context, info DeviceInfo, release func(*ibv.Context) err
 	})
 	if err := d.events.start(d); err != nil {
 		release(c)
-		return nil, fmt.Errorf("rdma: %s: events of the device cannot be waited for: %w", info.Name, err)
+		return nil, fmt.Errorf("rdma: %s: cannot wait for events of the device: %w", info.Name, err)
 	}
 	d.counts = counted.Open(d, info.Name, info.Backend, d.objects.count)
 	return d, nil
 }
 
-// ImportDevice opens the device that another process has open. cmd is a descriptor of its commands that the other
-// process sent (a duplicate of cmd_fd of its context). Objects of that process can then be imported. The Device owns
-// the descriptor and closes it. name is used in messages.
+// ImportDevice opens a device that another process has open, so that objects of that process can be imported. commands
+// is the command descriptor that the other process sent: a duplicate of cmd_fd of its context. The Device owns the
+// descriptor and closes it. name is used in error messages.
 //
 // C: ibv_import_device
 //
@@ -87,9 +86,9 @@ func ImportDevice(name string, commands int) (*Device, error) {
 	return ImportDeviceOn(nil, name, commands)
 }
 
-// ImportDeviceOn is like ImportDevice, for a device of a software backend that this process has open. A nil backend
-// selects that of GOVERBS_DEVICE, as ImportDevice does; runtime.Native is rdma-core. After an error the caller still
-// owns the descriptor.
+// ImportDeviceOn is like ImportDevice, with a backend. It can import a device of a software backend of this process. A
+// nil backend selects that of GOVERBS_DEVICE, as ImportDevice does; runtime.Native is rdma-core. After an error the
+// caller still owns the descriptor.
 func ImportDeviceOn(backend runtime.Backend, name string, commands int) (*Device, error) {
 	backend, err := chosen.Of(backend)
 	if err != nil {
@@ -108,13 +107,14 @@ func (d *Device) Name() string { return d.info.Name }
 // Info returns the device's entry in the list of devices.
 func (d *Device) Info() DeviceInfo { return d.info }
 
-// C returns C's context, for calls of generated/libibverbs. It belongs to the Device.
+// C returns C's context, for calls to generated/libibverbs. It belongs to the Device.
 func (d *Device) C() *ibv.Context { return whileOpen(&d.object, d.c) }
 
-// CompVectors returns the number of completion vectors: interrupts that completion queues can be spread over.
+// CompVectors returns the number of completion vectors: the interrupts among which completion queues can be
+// distributed.
 func (d *Device) CompVectors() int { return d.vectors }
 
-// Close closes the device. Close everything that came from it first.
+// Close closes the device. Close all objects that it created first.
 //
 // C: ibv_close_device
 //
@@ -139,13 +139,14 @@ func (d *Device) from() libibverbs.From {
 	return libibverbs.From{Backend: runtime.BackendOf(uintptr(unsafe.Pointer(d.c)))}
 }
 
-// refused returns the device as package refusal describes it.
+// refused returns the device in the form that package refusal needs to explain errors.
 func (d *Device) refused() refusal.Device {
 	return refusal.Device{C: d.c, Software: d.info.IsSoftware(), Vectors: d.vectors,
 		Lacks: func(err error) string { return needsLibrary(d.info.Backend, needsVerb, err) }}
 }
 
-// registry finds the objects of a device by their addresses in C. C's structures and events name objects by address.
+// registry maps addresses in C to the objects of a device, because C's structures and events refer to objects by
+// address.
 type registry struct {
 	mu  sync.RWMutex
 	all map[uintptr]any
@@ -182,7 +183,7 @@ func (r *registry) each(f func(o any)) {
 	}
 }
 
-// count counts the objects by kind, under the kernel's name of the kind if it has one, and adds up memory.
+// count adds the number of objects of each kind, and the size of their memory, to a device's statistics.
 func (r *registry) count(to *stats.Device) {
 	r.each(func(o any) {
 		to.Objects[strings.ToLower(reflect.TypeOf(o).Elem().Name())]++
@@ -192,7 +193,7 @@ func (r *registry) count(to *stats.Device) {
 	})
 }
 
-// lookup returns the object that a structure of C names, nil for 0, or an error.
+// lookup returns the object at an address in an attribute, nil for address 0, or an error.
 func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T, error) {
 	if address == 0 {
 		return nil, nil
@@ -207,7 +208,7 @@ func lookup[T any](d *Device, verb, object, member string, address uintptr) (*T,
 	return o, nil
 }
 
-// named is lookup for an object that must not be nil, because C dereferences it without a check.
+// named is lookup for an attribute that must be set, because C dereferences it without a check.
 func named[T any](d *Device, verb, object, member string, address uintptr) (*T, error) {
 	o, err := lookup[T](d, verb, object, member, address)
 	if err == nil && o == nil {
@@ -217,16 +218,16 @@ func named[T any](d *Device, verb, object, member string, address uintptr) (*T, 
 }
 
 // noAttributes returns the error for a call without attributes, which C would dereference.
-func noAttributes(verb, object string) error { return invalid(verb, object, "there are no attributes") }
+func noAttributes(verb, object string) error { return invalid(verb, object, "the attributes are nil") }
 
 // isNil returns the error for an object or a batch that is nil.
 func isNil(verb, object, what string) error { return invalid(verb, object, "the %s is nil", what) }
 
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
 
-// UsePath makes queues created from now on, completion queues included, use p to reach the device. With nil they use
-// the device's own functions again. A Path that is set in a queue's [QueueOptions] takes precedence. A queue pair and
-// its completion queues should use the same path.
+// UsePath sets the data path of queues that are created from now on, including completion queues. With nil, they use
+// the provider's functions again. A Path in a queue's [QueueOptions] takes precedence. A queue pair and its completion
+// queues should use the same path.
 func (d *Device) UsePath(p Path) {
 	if p == nil {
 		d.path.Store(nil)
@@ -235,7 +236,7 @@ func (d *Device) UsePath(p Path) {
 	}
 }
 
-// Path returns the path of UsePath, or nil.
+// Path returns the path that UsePath set, or nil.
 func (d *Device) Path() Path {
 	if p := d.path.Load(); p != nil {
 		return *p
@@ -243,9 +244,9 @@ func (d *Device) Path() Path {
 	return nil
 }
 
-// pathFor sets the device's path in the options of a queue without a path.
+// pathFor sets the device's path in queue options that have none.
 func (d *Device) pathFor(o *QueueOptions) {
-	if d == nil || o.Path != nil { // the zero value is refused elsewhere
+	if d == nil || o.Path != nil { // a zero object is rejected elsewhere
 		return
 	}
 	o.Path = d.Path()

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// device provides queues whose slots are Go functions: it records posts and returns the results that a test sets.
+// device provides queues whose verbs are Go functions. It records posts and returns the results that a test sets.
 type device struct {
 	context ibv.Context
 	qp      ibv.QP
@@ -23,7 +23,7 @@ type device struct {
 
 	sends [][]ibv.SendWR // lists in the order of their calls
 	recvs [][]ibv.RecvWR
-	fail  int           // number of the work request that fails in the next call; 0: none
+	fail  int           // number of the work request, from 1, that fails in the next call; 0: none
 	errno runtime.Errno // error of the failing call
 	null  bool          // *bad_wr stays NULL
 	wcs   []ibv.WC      // completions of the next poll
@@ -44,7 +44,7 @@ var space = func() *runtime.Space {
 	return s
 }()
 
-// devices keeps every device reachable: C structures in uncollected memory hold their addresses.
+// devices keeps every device reachable, because only C structures hold their addresses.
 var devices []*device
 
 func newDevice(t require.TestingT, qpt ibv.QPType) *device {

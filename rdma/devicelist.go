@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// DeviceInfo is an entry of the list of devices. It is known without opening the device.
+// DeviceInfo describes a device. Listing it does not open the device.
 //
 // C: ibv_get_device_list, ibv_free_device_list, ibv_get_device_name, ibv_get_device_guid, ibv_get_device_index
 //
@@ -31,22 +31,22 @@ type DeviceInfo struct {
 	Backend   runtime.Backend // a software fabric, package native's backend, or runtime.Native: rdma-core
 }
 
-// IsSoftware reports whether the device is software of this process, not the kernel's.
+// IsSoftware reports whether the device is implemented in software by this process.
 func (i DeviceInfo) IsSoftware() bool { return chosen.IsSoftware(i.Backend) }
 
-// KernelBackend returns the backend that Open uses for devices of the kernel. It is runtime.Native, which is rdma-core,
-// where libibverbs can be opened, and otherwise package native's. GOVERBS_NATIVE=1 in the environment selects the
-// latter; programs with more privileges than their user ignore it. To select one in the program, pass runtime.Native or
-// the result of native.Open to functions that take a backend, like OpenOn.
+// KernelBackend returns the backend that Open uses for devices of the kernel: runtime.Native, which is rdma-core, if
+// libibverbs can be opened, and otherwise package native's. GOVERBS_NATIVE=1 in the environment selects package native;
+// programs with more privileges than their user ignore it. To select a backend in the program, pass runtime.Native or
+// the result of native.Open to functions with a backend parameter, such as OpenOn.
 func KernelBackend() (runtime.Backend, error) { return chosen.Kernel() }
 
-// BackendName names a backend in reports: "rdma-core 44.0" (or "rdma-core" if its release is unknown), "native" or
-// "software".
+// BackendName returns the name of a backend for reports: "rdma-core 44.0" (or "rdma-core" if its release is unknown),
+// "native" or "software".
 func BackendName(backend runtime.Backend) string { return chosen.Name(backend) }
 
-// Devices lists the devices of the kernel, by [KernelBackend], those of the built-in software fabric, and those with an
-// address in their names ("soft@192.0.2.1") that this process has opened. On a machine whose kernel has no RDMA, it
-// lists only devices in software. That is no error; DevicesOf(KernelBackend()) returns the cause.
+// Devices lists the kernel's devices (see [KernelBackend]), those of the built-in software fabric, and the software
+// devices with an address in their names ("soft@192.0.2.1") that this process has opened. If the kernel has no RDMA
+// support, Devices lists only software devices and returns no error; DevicesOf(KernelBackend()) returns the cause.
 func Devices() ([]DeviceInfo, error) {
 	all, err := kernelDevices()
 	if noRDMA(err) {
@@ -74,13 +74,13 @@ func kernelDevices() ([]DeviceInfo, error) {
 	return DevicesOf(backend)
 }
 
-// noRDMA reports whether an error of the list of devices means that this system has no RDMA.
+// noRDMA reports whether an error of listing devices means that the system has no RDMA support.
 func noRDMA(err error) bool {
 	return errors.Is(err, ErrNotSupported) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.ENOENT)
 }
 
 // DevicesOf lists the devices of a backend: a software fabric, package native's backend, or runtime.Native, which is
-// rdma-core; nil means all, as [Devices].
+// rdma-core. With nil, it is [Devices].
 func DevicesOf(backend runtime.Backend) ([]DeviceInfo, error) {
 	if backend == nil {
 		return Devices()
@@ -93,7 +93,7 @@ func DevicesOf(backend runtime.Backend) ([]DeviceInfo, error) {
 	return all, err
 }
 
-// eachDevice calls f with each device while C's list exists, until f returns false.
+// eachDevice calls f for each device of a backend until f returns false. d is valid only during the call.
 func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) bool) error {
 	var n int32
 	list, err := libibverbs.From{Backend: backend}.GetDeviceList(&n)
@@ -110,7 +110,7 @@ func eachDevice(backend runtime.Backend, f func(d *ibv.Device, info DeviceInfo) 
 		if info.GUID, err = libibverbs.GetDeviceGUID(d); err != nil {
 			return err
 		}
-		if index, err := libibverbs.GetDeviceIndex(d); err == nil { // newer than the oldest releases
+		if index, err := libibverbs.GetDeviceIndex(d); err == nil { // old releases of rdma-core lack the function
 			info.Index = index
 		}
 		if !f(d, info) {
@@ -128,32 +128,33 @@ func listedBy(backend runtime.Backend, err error) string {
 	return chosen.Name(backend)
 }
 
-// listReason explains an errno of ibv_get_device_list, and why package native is in use if libibverbs is missing.
+// listReason explains an errno of ibv_get_device_list and, if package native is in use because libibverbs is missing,
+// that.
 func listReason(backend runtime.Backend, err error) string {
 	var call *runtime.CallError
 	if !errors.As(err, &call) || call.Errno != syscall.ENOSYS && call.Errno != syscall.ENOENT {
 		return ""
 	}
 	if !chosen.IsNative(backend) {
-		return "the kernel has no RDMA here: is the module ib_uverbs loaded, and /sys/class/infiniband_verbs there?"
+		return "the kernel has no RDMA support: load the module ib_uverbs and check /sys/class/infiniband_verbs"
 	}
-	reason := "the kernel has no RDMA here: are the modules ib_core and ib_uverbs loaded?"
+	reason := "the kernel has no RDMA support: load the modules ib_core and ib_uverbs"
 	if missing := chosen.WithoutLibrary(); missing != "" {
 		reason += " (not rdma-core: " + missing + ")"
 	}
 	return reason
 }
 
-// Open opens a device by name: one of the kernel or, like "soft0", of the built-in software fabric. If both have the
-// name, Open opens the kernel's device, by rdma-core if its libibverbs can be opened, and otherwise by package native:
-// see [KernelBackend].
+// Open opens a device by name: a device of the kernel, or of the built-in software fabric, like "soft0". If both have
+// the name, Open opens the kernel's device, with rdma-core if libibverbs can be opened, and otherwise with package
+// native: see [KernelBackend].
 //
 // A name with an address of this machine, like "soft@192.0.2.1", "soft@2001:db8::1" or "soft@fe80::1%eth0", opens a
 // software device that speaks RoCE v2 over UDP port 4791 to devices at other addresses: software devices of other
 // processes and hosts, Soft-RoCE, and adapters. See soft.Named. Such a device is reachable from the network:
 // docs/wire.md describes the consequences.
 //
-// A name like "native:rxe0" always opens the kernel's device by package native, without rdma-core.
+// A name like "native:rxe0" opens the kernel's device with package native, without rdma-core.
 //
 // Without a name, Open uses the environment variable GOVERBS_DEVICE. If that is not set, it opens the kernel's first
 // device. Programs with more privileges than their user (set-uid, set-gid, file capabilities) ignore the
@@ -183,7 +184,7 @@ func Open(name string) (*Device, error) {
 		}
 		return OpenOn(backend, kernelName)
 	}
-	if !named { // rdma/cm has the same order
+	if !named { // rdma/cm searches in the same order
 		if fabric, err := chosen.Backend(); err == nil && chosen.IsSoftware(fabric) {
 			return OpenOn(fabric, name)
 		}
@@ -209,20 +210,21 @@ func Open(name string) (*Device, error) {
 		all, _ := Devices()
 		return nil, &UnknownDeviceError{Name: name, Known: names(all), Library: chosen.Name(backend)}
 	}
-	if errors.As(err, &unknown) { // there is no native library that could have the device
-		return nil, fmt.Errorf("%w; there are no others, because of %w", err, native)
+	if errors.As(err, &unknown) { // the kernel's devices could not be listed
+		return nil, fmt.Errorf("%w; the kernel's devices could not be listed: %w", err, native)
 	}
 	return d, err
 }
 
 // Reasons for errors of package native.
 const (
-	needsDriver = "its driver needs rdma-core; those of mlx5 and EFA are in rdma/native/mlx5 and rdma/native/efa, for " +
-		"recent kernels"
-	needsVerb = "the kernel or package native does not have it; rdma-core may"
+	needsDriver = "its driver needs rdma-core; for mlx5 and EFA on recent kernels, import rdma/native/mlx5 or " +
+		"rdma/native/efa"
+	needsVerb = "the kernel or package native does not support it; rdma-core may"
 )
 
-// needsLibrary returns reason, and how to use rdma-core, for what package native does not support; otherwise "".
+// needsLibrary returns reason and a hint to use rdma-core, if err means that package native lacks a feature; otherwise
+// "".
 func needsLibrary(backend runtime.Backend, reason string, err error) string {
 	if !chosen.IsNative(backend) || !errors.Is(err, syscall.EOPNOTSUPP) {
 		return ""
@@ -238,16 +240,16 @@ func openFirst() (*Device, error) {
 	all, err := kernelDevices()
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%w; %s=soft0 in the environment takes a software device", err, chosen.Variable)
+		return nil, fmt.Errorf("%w; for a software device, set %s=soft0", err, chosen.Variable)
 	case len(all) == 0:
-		return nil, fmt.Errorf("%w; %s=soft0 in the environment takes a software device", &UnknownDeviceError{},
+		return nil, fmt.Errorf("%w; for a software device, set %s=soft0", &UnknownDeviceError{},
 			chosen.Variable)
 	}
 	return all[0].Open()
 }
 
 // OpenOn opens a device of a backend: a software fabric, package native's backend, or runtime.Native, which is
-// rdma-core; nil means any, as [Open].
+// rdma-core. With nil, it is [Open].
 func OpenOn(backend runtime.Backend, name string) (*Device, error) {
 	if backend == nil {
 		return Open(name)
@@ -288,14 +290,14 @@ func names(all []DeviceInfo) (names []string) {
 	return names
 }
 
-// UnknownDeviceError reports that no device has the name, and lists the devices. errors.Is matches ENOENT.
+// UnknownDeviceError reports that no device has the name, and lists the known devices. errors.Is matches ENOENT.
 type UnknownDeviceError struct {
 	Name    string
 	Known   []string
 	Library string // BackendName of the kernel's devices, or "" if the error concerns only software devices
 }
 
-// Error returns the unknown name, the known ones, and how the kernel's devices were listed.
+// Error returns the unknown name, the known names, and the backend that listed the kernel's devices.
 func (e *UnknownDeviceError) Error() string {
 	form := ""
 	if strings.HasPrefix(e.Name, "soft") {
@@ -306,17 +308,17 @@ func (e *UnknownDeviceError) Error() string {
 	}
 	switch {
 	case len(e.Known) == 0 && e.Name == "":
-		return "rdma: there is no device" + form
+		return "rdma: no devices" + form
 	case len(e.Known) == 0:
-		return fmt.Sprintf("rdma: no device %q: there are no devices%s", e.Name, form)
+		return fmt.Sprintf("rdma: no device %q: no devices found%s", e.Name, form)
 	}
-	return fmt.Sprintf("rdma: no device %q; there are %s%s", e.Name, strings.Join(e.Known, ", "), form)
+	return fmt.Sprintf("rdma: no device %q; known devices: %s%s", e.Name, strings.Join(e.Known, ", "), form)
 }
 
 // Unwrap returns ENOENT.
 func (e *UnknownDeviceError) Unwrap() error { return syscall.ENOENT }
 
-// embedded is the built-in software fabric, or nil.
+// embedded returns the built-in software fabric, or nil.
 var embedded = func() (runtime.Backend, error) {
 	f, err := soft.Default()
 	if err != nil {

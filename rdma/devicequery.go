@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// query keeps the device open during a query.
+// query calls ask and keeps the device open during the call.
 func (d *Device) query(verb string, ask func() error) error {
 	if err := d.use(verb); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (d *Device) Query() (*ibv.DeviceAttr, error) {
 	return a, d.query("ibv_query_device", func() error { return libibverbs.QueryDevice(d.c, a) })
 }
 
-// QueryEx returns attributes of the device that Query lacks. Attributes that the device does not report are 0.
+// QueryEx returns the extended attributes of the device. Attributes that the device does not report are 0.
 //
 // C: ibv_query_device_ex
 //
@@ -60,7 +60,7 @@ func (d *Device) Clock() (ticks uint64, err error) {
 	return uint64(v.RawClock.TvSec)*uint64(time.Second) + uint64(v.RawClock.TvNsec), err
 }
 
-// Port returns the state and the limits of a port; ports count from 1.
+// Port returns the state and the limits of a port. Ports are numbered from 1.
 //
 // C: ibv_query_port
 //
@@ -70,7 +70,7 @@ func (d *Device) Port(port uint8) (*ibv.PortAttr, error) {
 	err := d.query("ibv_query_port", func() error { return libibverbs.QueryPort(d.c, port, a) })
 	if err != nil {
 		if attr, err2 := d.Query(); err2 == nil && (port < 1 || port > attr.PhysPortCnt) {
-			err = invalid("ibv_query_port", d.name, "there is no port %d; ports are 1 to %d", port, attr.PhysPortCnt)
+			err = invalid("ibv_query_port", d.name, "no port %d; valid ports are 1 to %d", port, attr.PhysPortCnt)
 		}
 	}
 	return a, err
@@ -93,7 +93,7 @@ func (d *Device) ActivePort() (uint8, *ibv.PortAttr, error) {
 		}
 		states += fmt.Sprintf(", port %d is %v", n, port.State)
 	}
-	return 0, nil, invalid("", d.name, "no port is active%s: is its network interface up?", states)
+	return 0, nil, invalid("", d.name, "no port is active%s: bring its network interface up", states)
 }
 
 // PortSpeed returns the speed of a port's link in Mbit/s.
@@ -108,9 +108,10 @@ func (d *Device) PortSpeed(port uint8) (mbps uint64, err error) {
 	return speed * unit, err
 }
 
-// HWCounters returns the driver's counters of a port: packets, retransmissions, errors. Names are those of the files in
-// /sys/class/infiniband/DEVICE/ports/PORT/hw_counters, and differ between drivers; docs/wire.md explains those of
-// software devices. It reads a file for each counter. If a driver has no counters, errors.Is matches fs.ErrNotExist.
+// HWCounters returns the driver's counters of a port: packets, retransmissions, errors. The names are those of the
+// files in /sys/class/infiniband/DEVICE/ports/PORT/hw_counters and differ between drivers; docs/wire.md explains those
+// of software devices. HWCounters reads one file per counter. If the driver has no counters, the error matches
+// fs.ErrNotExist.
 func (d *Device) HWCounters(port uint8) (all map[string]uint64, err error) {
 	const verb = "HWCounters"
 	if _, err := d.Port(port); err != nil {
@@ -161,7 +162,7 @@ func (d *Device) PKey(port uint8, index int) (ibv.BE16, error) {
 	return *key, err
 }
 
-// PKeyIndex finds a partition key in a port's table.
+// PKeyIndex returns the index of a partition key in a port's table.
 //
 // C: ibv_get_pkey_index
 //
@@ -175,7 +176,7 @@ func (d *Device) PKeyIndex(port uint8, key ibv.BE16) (index int, err error) {
 }
 
 // GIDs reads the GID tables of all ports of the device, without empty entries. The indexes change when the addresses of
-// the network interface change, so do not remember them: look a GID up by its properties, with FindGID.
+// the network interface change, so do not store them: look a GID up by its properties with FindGID.
 //
 // C: ibv_query_gid_table
 //
@@ -216,7 +217,7 @@ func (d *Device) GID(port uint8, index int) (*ibv.GIDEntry, error) {
 		func() error { return libibverbs.QueryGIDEx(d.c, uint32(port), uint32(index), e, 0) })
 }
 
-// GIDQuery describes a GID. A field that is not set matches every GID.
+// GIDQuery selects GIDs. A field that is not set matches every GID.
 type GIDQuery struct {
 	Port      uint8        // 0: any
 	Address   netip.Addr   // of the network interface; peers use it
@@ -229,17 +230,19 @@ type GIDQuery struct {
 // String describes the query: "with port 1, address 10.0.0.1".
 func (q GIDQuery) String() string { return gid.Query(q).String() }
 
-// GIDAddress returns a GID as an IP address. For RoCE v2 it is that of the network interface; other GIDs only look like
-// one.
+// GIDAddress returns a GID as an IP address. For RoCE v2 it is the address of the network interface. Other GIDs only
+// have the form of an IP address.
 func GIDAddress(g ibv.GID) netip.Addr { return gid.Address(g) }
 
-// GIDEntryAddress is GIDAddress of an entry of the GID table. A link-local address has its network interface as zone.
+// GIDEntryAddress is GIDAddress of an entry of the GID table. The zone of a link-local address is the network
+// interface.
 func GIDEntryAddress(e ibv.GIDEntry) netip.Addr { return gid.EntryAddress(&e) }
 
-// FindGID finds the GID of the device that matches a query. If there are several, it prefers one whose network
+// FindGID returns the GID of the device that matches a query. If several match, it prefers those whose network
 // interface is in the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6, and link-local
-// addresses last. A query with an interface name or a VLAN matches only GIDs of that namespace. If nothing matches, the
-// error is ENOENT and lists the GIDs of the device. The kernel creates GIDs of new addresses in the background.
+// addresses last. A query with an interface name or a VLAN matches only GIDs of that namespace. If no GID matches, the
+// error is ENOENT and lists the GIDs of the device. The kernel creates GIDs for new addresses in the background, so
+// they may appear late.
 //
 // Man: ibv_query_gid_table(3)
 func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
@@ -250,7 +253,7 @@ func (d *Device) FindGID(q GIDQuery) (ibv.GIDEntry, error) {
 	e, ok := gid.Choose(gid.Query(q), all)
 	if !ok {
 		return e, &VerbError{Verb: "ibv_query_gid_table", Object: d.name, Errno: syscall.ENOENT,
-			Reason: fmt.Sprintf("there is no GID %v; there are %s", q, gid.List(all))}
+			Reason: fmt.Sprintf("no GID %v; the device has %s", q, gid.List(all))}
 	}
 	return e, nil
 }

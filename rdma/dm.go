@@ -13,14 +13,14 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// DM is memory on the device itself. The processor copies to and from it with [DM.WriteAt] and [DM.ReadAt]; the device
-// accesses it through a region of [PD.RegDMMR].
+// DM is memory on the device itself. Programs copy to and from it with [DM.WriteAt] and [DM.ReadAt]; work requests
+// access it through a region of [PD.RegDMMR].
 //
 // Man: ibv_alloc_dm(3)
 type DM struct {
 	object
 	c      *ibv.DM
-	length uint64 // 0: unknown, because it belongs to another process
+	length uint64 // 0: unknown, because the memory is imported
 }
 
 // AllocDM allocates memory of the device. max_dm_size of [Device.QueryEx] is its total size.
@@ -39,8 +39,8 @@ func (d *Device) AllocDM(attr *ibv.AllocDMAttr) (*DM, error) {
 	}, libibverbs.FreeDM)
 }
 
-// ImportDM returns the device memory of another process, where its number is handle. Close forgets it and leaves it to
-// that process.
+// ImportDM imports device memory of another process. handle is its handle in that process. Close ends the import, but
+// does not free the memory.
 //
 // C: ibv_import_dm, ibv_unimport_dm
 //
@@ -62,7 +62,7 @@ func (m *DM) C() *ibv.DM { return whileOpen(&m.object, m.c) }
 // Len returns the size in bytes, or 0 for imported memory.
 func (m *DM) Len() uint64 { return m.length }
 
-// within returns how many of the n bytes at an offset lie in the memory.
+// within returns how many of the n bytes at an offset are inside the memory, and io.EOF if not all are.
 func (m *DM) within(verb string, off int64, n int) (int, error) {
 	switch {
 	case off < 0:
@@ -89,7 +89,8 @@ func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
 	}
 	if err == io.EOF {
 		err = &VerbError{Verb: verb, Object: m.name, Errno: syscall.EINVAL,
-			Reason: fmt.Sprintf("%d bytes at %d are not inside %d", len(b), off, m.length), Err: io.ErrShortWrite}
+			Reason: fmt.Sprintf("%d bytes at offset %d are not inside the %d bytes of the memory", len(b), off, m.length),
+			Err:    io.ErrShortWrite}
 	}
 	if e := m.use(verb); e != nil || n == 0 {
 		if e == nil {
@@ -105,7 +106,7 @@ func (m *DM) WriteAt(b []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// ReadAt copies from the memory, starting at an offset, to b. At the end of the memory the error is io.EOF. Offsets and
+// ReadAt copies from the memory, starting at an offset, to b. At the end of the memory it returns io.EOF. Offsets and
 // lengths are multiples of 4, as for WriteAt.
 //
 // C: ibv_memcpy_from_dm
@@ -134,13 +135,13 @@ func (m *DM) ReadAt(b []byte, off int64) (n int, err error) {
 // copyError returns the error of a failed copy.
 func (m *DM) copyError(verb string, off int64, n int, err error) error {
 	if errors.Is(err, syscall.EINVAL) && (off%4 != 0 || n%4 != 0) {
-		return explain(verb, m.name, fmt.Sprintf("%d bytes at %d: both have to be multiples of 4", n, off), err)
+		return explain(verb, m.name, fmt.Sprintf("the length %d and the offset %d must be multiples of 4", n, off), err)
 	}
 	return wrap(verb, m.name, err)
 }
 
 // ExportDMABuf exports the memory as a dma-buf and returns its descriptor, for [PD.RegDMABuf] of other devices. The
-// caller closes it.
+// caller must close the descriptor.
 //
 // C: ibv_dm_export_dmabuf_fd
 //
@@ -172,9 +173,8 @@ func (p *PD) RegDMMR(m *DM, offset, length uint64, access ibv.AccessFlags) (*MR,
 			func() (*ibv.MR, error) {
 				c, err := libibverbs.RegDMMR(p.c, m.c, offset, length, access)
 				if errors.Is(err, syscall.EINVAL) && m.length > 0 && (offset > m.length || length > m.length-offset) {
-					err = explain("", "", fmt.Sprintf("%d bytes at %d are not inside %s, which has %d", length, offset,
-						m.name,
-						m.length), err)
+					err = explain("", "", fmt.Sprintf("%d bytes at offset %d are not inside %s, which has %d bytes", length,
+						offset, m.name, m.length), err)
 				}
 				return c, err
 			}, &m.object))

@@ -55,7 +55,7 @@ func TestDeviceMemoryBounds(t *testing.T) {
 	assert.EqualValues(t, 8, mr.Len())
 	err = m.Close()
 	assert.ErrorIs(t, err, ErrInUse)
-	assert.ErrorContains(t, err, "DM 3 on fake: it is needed by MR")
+	assert.ErrorContains(t, err, "DM 3 on fake: needed by MR")
 	require.NoError(t, mr.Close())
 	f.Do["ibv_dm_export_dmabuf_fd"] = func([]uintptr) uintptr { return 42 }
 	fd, err := m.ExportDMABuf()
@@ -84,7 +84,7 @@ func TestProviderBuffer(t *testing.T) {
 	b.Bytes()[5] = 9
 	assert.EqualValues(t, 9, memory[5])
 	_, err = pd.RegBufMR(b, 60, 8, ibv.ACCESS_LOCAL_WRITE)
-	assert.ErrorContains(t, err, "8 bytes at 60 are not inside buffer of 64 bytes")
+	assert.ErrorContains(t, err, "8 bytes at offset 60 are not inside buffer of 64 bytes")
 	mr, err := pd.RegBufMR(b, 32, 8, ibv.ACCESS_LOCAL_WRITE)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(address(memory)+32), mr.Address())

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// DMAH is a DMA handle: hints for accesses to a memory region.
+// DMAH is a DMA handle: hints for the device's accesses to a memory region.
 //
 // Man: ibv_alloc_dmah(3)
 type DMAH struct {
@@ -33,7 +33,7 @@ func (d *Device) AllocDMAH(attr *ibv.DMAHInitAttr) (*DMAH, error) {
 	return made(h, err)
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the DMAH.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the DMAH.
 func (h *DMAH) C() *ibv.DMAH { return whileOpen(&h.object, h.c) }
 
 // Ptr returns the handle for use in attributes.

@@ -22,7 +22,7 @@ import (
 
 func bytesOf[T any](p *T) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(p)), unsafe.Sizeof(*p)) }
 
-// polled returns all completions of a queue, even if its users may not poll.
+// polled returns all completions of a queue, even if it has a Poller or Calls.
 func polled(t testing.TB, cq *CQ) (all []ibv.WC) {
 	wcs := make([]ibv.WC, 5)
 	for {
@@ -41,8 +41,8 @@ func TestDrainOfFullQueues(t *testing.T) {
 		for _, unchecked := range []bool{false, true} {
 			d := openSoft(t)
 			pd, err := d.AllocPD()
-			e := newEnd(t, closeAtEnd(t, pd, err), kind, nil, QueueOptions{Unchecked: unchecked})
-			loop(t, e.qp)
+			e := newTestQP(t, closeAtEnd(t, pd, err), kind, nil, QueueOptions{Unchecked: unchecked})
+			connectToSelf(t, e.qp)
 			e.receive(100, 16)
 			require.NoError(t, e.qp.Drain(soon(t)))
 			var ids []uint64
@@ -57,7 +57,7 @@ func TestDrainOfFullQueues(t *testing.T) {
 			require.NoError(t, e.qp.Drain(soon(t)), "again")
 			assert.Len(t, polled(t, e.cq), 16)
 			require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-			loop(t, e.qp)
+			connectToSelf(t, e.qp)
 			if kind == ibv.QPT_RC {
 				e.write(7, 16)
 				assert.Len(t, polled(t, e.cq), 16)
@@ -73,14 +73,14 @@ func idsFrom(first uint64, n int) (all []uint64) {
 	return all
 }
 
-// stuck returns a queue pair whose sends do not complete until it is drained, because its peer never posts a receive.
-func stuck(t *testing.T) (*end, *soft.Fabric) {
+// stalled returns a queue pair whose sends do not complete before a drain, because its peer posts no receive.
+func stalled(t *testing.T) (*testQP, *soft.Fabric) {
 	fabric, err := soft.New(soft.Options{Faults: soft.Faults{NotReady: true}})
 	require.NoError(t, err)
 	d, err := OpenOn(fabric, "soft0")
 	closeAtEnd(t, d, err)
 	pd, err := d.AllocPD()
-	e := newEnd(t, closeAtEnd(t, pd, err), ibv.QPT_RC, nil, QueueOptions{})
+	e := newTestQP(t, closeAtEnd(t, pd, err), ibv.QPT_RC, nil, QueueOptions{})
 	own, err := e.qp.Endpoint()
 	require.NoError(t, err)
 	attr, err := e.qp.ConnectAttr(own)
@@ -97,10 +97,10 @@ func stuck(t *testing.T) (*end, *soft.Fabric) {
 	return e, fabric
 }
 
-// Completions that others poll during a drain are theirs. The rest is available afterwards, each exactly once.
+// Other goroutines can poll during a drain. Each completion is returned exactly once, during the drain or afterwards.
 func TestDrainDuringPolls(t *testing.T) {
 	for range rounds(t, 100) {
-		e, _ := stuck(t)
+		e, _ := stalled(t)
 		e.receive(100, 16)
 		drained, seen := make(chan error, 1), map[uint64]int{}
 		go func() { drained <- e.qp.Drain(soon(t)) }()
@@ -131,18 +131,18 @@ func TestDrainDuringPolls(t *testing.T) {
 	}
 }
 
-// A canceled drain leaves no visible trace, and the next one continues it.
+// A canceled drain has no visible effect on polls, and the next drain resumes it.
 func TestCancelledDrain(t *testing.T) {
-	e, _ := stuck(t)
+	e, _ := stalled(t)
 	// another queue pair's drain of the same queue
-	leave, err := e.qp.alone(drainContext{Context: context.Background()})
+	unlock, err := e.qp.lockDrains(drainContext{Context: context.Background()})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
 	err = e.qp.Drain(ctx)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.ErrorContains(t, err, "is not drained")
-	leave()
+	assert.ErrorContains(t, err, "not drained")
+	unlock()
 
 	ended, end := context.WithCancel(context.Background())
 	end()
@@ -160,10 +160,10 @@ func TestCancelledDrain(t *testing.T) {
 	assert.Zero(t, e.cq.queue.outstandingMarkers())
 }
 
-// Close ends a drain in progress and then drains the queue pair.
+// Close cancels a drain in progress and then drains the queue pair itself.
 func TestCloseDuringDrain(t *testing.T) {
-	e, _ := stuck(t)
-	leave, err := e.qp.alone(drainContext{Context: context.Background()})
+	e, _ := stalled(t)
+	unlock, err := e.qp.lockDrains(drainContext{Context: context.Background()})
 	require.NoError(t, err)
 	drained, closed := make(chan error, 1), make(chan error, 1)
 	go func() { drained <- e.qp.Drain(context.Background()) }()
@@ -173,15 +173,15 @@ func TestCloseDuringDrain(t *testing.T) {
 	}
 	go func() { closed <- e.qp.Close() }()
 	assert.ErrorIs(t, requireEnd(t, drained), ErrClosed)
-	leave()
+	unlock()
 	require.NoError(t, requireEnd(t, closed))
 	assert.Len(t, polled(t, e.cq), 16, "outstanding requests can still be polled")
 }
 
-// A completion queue that overran has lost completions, perhaps a drain marker. The drain ends anyway.
+// A drain ends even if the completion queue has overrun and lost the marker.
 func TestDrainAfterOverrun(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
-	lost := e.cq.mark() // not posted with any request
+	e := selfConnected(t, ibv.QPT_RC)
+	lost := e.cq.mark() // a marker that is never posted
 	ends := make(chan error, 2)
 	go func() { ends <- e.qp.await(drainContext{Context: context.Background()}, &lost) }()
 	go func() {
@@ -194,7 +194,7 @@ func TestDrainAfterOverrun(t *testing.T) {
 	for range 2 {
 		err := requireEnd(t, ends)
 		assert.ErrorIs(t, err, syscall.EIO)
-		assert.ErrorContains(t, err, "the queue pair is not drained")
+		assert.ErrorContains(t, err, "not drained")
 	}
 	lost.forget()
 }
@@ -212,9 +212,9 @@ func TestDrainsInOppositeOrder(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 4 {
 		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cqs[i%2].Ptr(), RecvCQ: cqs[1-i%2].Ptr(),
-			Cap: endCaps}, QueueOptions{})
+			Cap: smallCap}, QueueOptions{})
 		closeAtEnd(t, qp, err)
-		loop(t, qp)
+		connectToSelf(t, qp)
 		all.Go(func() {
 			for range 500 {
 				if !assert.NoError(t, qp.Drain(soon(t))) {
@@ -226,8 +226,8 @@ func TestDrainsInOppositeOrder(t *testing.T) {
 	all.Wait()
 }
 
-// The drain of a queue pair with a shared receive queue waits for the device's event. If a device did not send it once,
-// later drains do not wait.
+// With a shared receive queue, a drain waits for IBV_EVENT_QP_LAST_WQE_REACHED. After a device has once not raised the
+// event, later drains do not wait.
 func TestDrainOfSharedReceives(t *testing.T) {
 	usual := lastWQEWait
 	waitForLastWQE(t, time.Minute)
@@ -236,30 +236,30 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	closeAtEnd(t, pd, err)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, QueueOptions{})
 	closeAtEnd(t, srq, err)
-	e := newEnd(t, pd, ibv.QPT_RC, srq, QueueOptions{})
+	e := newTestQP(t, pd, ibv.QPT_RC, srq, QueueOptions{})
 	recv := recvBatch(t, 4, 1)
 	for i := range uint64(4) {
 		recv.Recv(i)
 	}
 	_, err = srq.PostRecv(recv)
 	require.NoError(t, err)
-	loop(t, e.qp)
+	connectToSelf(t, e.qp)
 	start := time.Now()
 	require.NoError(t, e.qp.Drain(soon(t)))
 	assert.Less(t, time.Since(start), lastWQEWait)
-	assert.False(t, d.keepsLastWQE.Load())
+	assert.False(t, d.noLastWQE.Load())
 	assert.Equal(t, 12, srq.Queue().Free(), "unused receives are still posted")
 
-	closing := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
+	closing := connectToSelf(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
 	start = time.Now()
 	require.NoError(t, closing.Close())
-	assert.Less(t, time.Since(start), lastWQEWait, "Close hears of it, too")
-	assert.False(t, d.keepsLastWQE.Load())
+	assert.Less(t, time.Since(start), lastWQEWait, "Close waits for the event, too")
+	assert.False(t, d.noLastWQE.Load())
 
 	waitForLastWQE(t, usual)
-	silent := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
-	silent.lastWQE = new(occasion)
-	d.objects.remove(address(silent.c)) // so that its events are lost
+	silent := connectToSelf(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
+	silent.lastWQE = new(latch)
+	d.objects.remove(address(silent.c)) // so that its events are ignored
 	start = time.Now()
 	require.NoError(t, silent.Drain(soon(t)))
 	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait)
@@ -267,25 +267,25 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	start = time.Now()
 	require.NoError(t, silent.Close())
 	assert.Less(t, time.Since(start), lastWQEWait)
-	assert.True(t, d.keepsLastWQE.Load())
+	assert.True(t, d.noLastWQE.Load())
 	d.notify(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp})
-	assert.False(t, d.keepsLastWQE.Load(), "the device sends the event")
+	assert.False(t, d.noLastWQE.Load(), "the device has raised the event")
 
 	waitForLastWQE(t, usual)
-	moved := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
+	moved := connectToSelf(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
 	d.objects.remove(address(moved.c))
 	require.NoError(t, moved.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE))
 	start = time.Now()
 	require.NoError(t, moved.Close())
 	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait,
-		"it waits for the event of a queue pair that the user moved to ERR, too")
-	d.keepsLastWQE.Store(false)
+		"the drain also waits if the caller has moved the queue pair to ERR")
+	d.noLastWQE.Store(false)
 	require.NoError(t, errors.Join(e.newQP(ibv.QPT_RC, srq, QueueOptions{}).Close()))
 }
 
 // A drain releases the slots of unsignaled requests. Completions from before RESET release no slots posted after it.
 func TestSlotsAfterDrainAndReset(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	all := e.qp.send.Free()
 	emptyWrites(e.send, 1, 3)
 	for i := range e.send.WRs() {
@@ -300,13 +300,13 @@ func TestSlotsAfterDrainAndReset(t *testing.T) {
 
 	reset := func() {
 		require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-		loop(t, e.qp)
+		connectToSelf(t, e.qp)
 	}
 	reset()
 	e.write(7, 1)
 	reset()
 	e.write(7, 1)
-	for left := range 2 { // the first one is from before RESET
+	for left := range 2 { // the first completion is from before RESET
 		n, err := e.cq.Poll(e.wcs[:1])
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
@@ -318,8 +318,8 @@ func TestSlotsAfterDrainAndReset(t *testing.T) {
 // be polled afterwards.
 func TestCloseUncheckedQP(t *testing.T) {
 	pd := softPD(t)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{Unchecked: true})
-	loop(t, e.qp)
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{Unchecked: true})
+	connectToSelf(t, e.qp)
 	e.receive(1, 3)
 	require.NoError(t, e.qp.Close())
 	all := polled(t, e.cq)

@@ -13,13 +13,13 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// drainContext limits the duration of a drain.
+// drainContext is the context of a drain, which also ends when the queue pair is closed.
 type drainContext struct {
 	context.Context
-	closing <-chan struct{} // closed when Close begins, because Close drains by itself; nil for that drain
+	closing <-chan struct{} // closed when Close begins; nil for the drain of Close
 }
 
-// wait waits until c is ready or the time has passed, and reports whether c was ready.
+// wait waits for what or for timer, and reports whether what was ready.
 func (p drainContext) wait(what <-chan struct{}, timer <-chan time.Time) (bool, error) {
 	select {
 	case <-what:
@@ -33,15 +33,15 @@ func (p drainContext) wait(what <-chan struct{}, timer <-chan time.Time) (bool, 
 	}
 }
 
-// markSend posts a send after all other requests.
+// markSend posts a marker to the send queue.
 func (q *QP) markSend(p drainContext) error {
 	if q.send == nil || q.kind != ibv.QPT_RC && q.kind != ibv.QPT_UC && q.kind != ibv.QPT_UD &&
 		q.kind != ibv.QPT_XRC_SEND {
-		return nil // other types may need fields that are unknown here
+		return nil // other types may need fields that this function does not know
 	}
 	wr := &ibv.SendWR{Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
 	if q.onERDMA() {
-		wr.Opcode = ibv.WR_RDMA_WRITE // it consumes no receive of the peer
+		wr.Opcode = ibv.WR_RDMA_WRITE // a write does not consume a receive of the peer
 	}
 	if q.kind == ibv.QPT_UD {
 		ah, err := q.ownHandle()
@@ -54,16 +54,16 @@ func (q *QP) markSend(p drainContext) error {
 	q.sendMark = q.sendCQ.mark()
 	wr.WRID = q.sendMark.id
 	bad := new(ibv.Ptr[ibv.SendWR])
-	none := false // libmlx5 rejects sends with ENOMEM until the queue pair has been in RTS
+	unneeded := false // libmlx5 rejects sends with ENOMEM if the queue pair has never been in RTS
 	err := q.whileFull(p, q.sendCQ, func() error {
 		err := q.native.send(q.c, wr, bad)
-		none = full(err) && !q.options.Unchecked && q.send.idle()
-		if none {
+		unneeded = full(err) && !q.options.Unchecked && q.send.idle()
+		if unneeded {
 			return nil
 		}
 		return err
 	})
-	if err != nil || none {
+	if err != nil || unneeded {
 		q.sendMark.forget()
 	}
 	return wrap("ibv_post_send", q.name, err)
@@ -95,7 +95,7 @@ func (q *QP) ownHandle() (*ibv.AH, error) {
 	return libibverbs.CreateAH(q.pd.c, attr)
 }
 
-// markRecv posts a receive after all others.
+// markRecv posts a marker to the receive queue.
 func (q *QP) markRecv(p drainContext) error {
 	if q.recv == nil {
 		return nil
@@ -109,7 +109,7 @@ func (q *QP) markRecv(p drainContext) error {
 	return wrap("ibv_post_recv", q.name, err)
 }
 
-// whileFull posts again while the queue has no free slot; flushed requests release slots.
+// whileFull repeats a post while the queue is full. Flushed requests release slots.
 func (q *QP) whileFull(p drainContext, cq *CQ, post func() error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -131,7 +131,7 @@ func (q *QP) whileFull(p drainContext, cq *CQ, post func() error) error {
 	}
 }
 
-// await polls until a marker has completed.
+// await polls until a marker, if there is one, has completed.
 func (q *QP) await(p drainContext, m *drainMarker) error {
 	if m.done == nil {
 		return nil
@@ -143,20 +143,20 @@ func (q *QP) await(p drainContext, m *drainMarker) error {
 	return err
 }
 
-// collect takes all completions out of both queues and keeps them for the next Poll.
+// collect removes all completions from both queues of C and keeps them for the next Poll.
 func (q *QP) collect() error {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
 		if cq == nil {
 			continue
 		}
-		if err := cq.queue.collect(); err != nil {
+		if err := cq.queue.pollAside(); err != nil {
 			return wrap("ibv_poll_cq", cq.name, err)
 		}
 	}
 	return nil
 }
 
-// collectUntil polls until done is closed, or over is true.
+// collectUntil polls until done is closed or over returns true.
 func (q *QP) collectUntil(p drainContext, done <-chan struct{}, over func() bool) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -168,9 +168,9 @@ func (q *QP) collectUntil(p drainContext, done <-chan struct{}, over func() bool
 			return nil
 		}
 		timer.Reset(pause)
-		came, err := p.wait(done, timer.C)
+		completed, err := p.wait(done, timer.C)
 		switch {
-		case came:
+		case completed:
 			return nil
 		case err != nil:
 			return q.notDrained(err)
@@ -179,7 +179,7 @@ func (q *QP) collectUntil(p drainContext, done <-chan struct{}, over func() bool
 			if cq == nil {
 				continue
 			}
-			if err := cq.failure(); err != nil { // after an overrun or the loss of the device, nothing comes any more
+			if err := cq.failure(); err != nil { // no more completions after an overrun or the loss of the device
 				return q.notDrained(err)
 			}
 		}
@@ -187,5 +187,5 @@ func (q *QP) collectUntil(p drainContext, done <-chan struct{}, over func() bool
 }
 
 func (q *QP) notDrained(err error) error {
-	return &VerbError{Verb: "Drain", Object: q.name, Reason: "the queue pair is not drained", Err: err}
+	return &VerbError{Verb: "Drain", Object: q.name, Reason: "not drained", Err: err}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// must exits on errors, which is sufficient for examples.
+// must exits on errors.
 func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -28,8 +28,8 @@ func check(err error) {
 	}
 }
 
-// Send a message from one queue pair to another, from opening the device to closing it. Usually the two are in
-// different processes, which exchange their endpoints over TCP; see the programs in examples/.
+// Send a message from one queue pair to another. Usually they are in different processes, which exchange their
+// endpoints over TCP; see the programs in examples/.
 func Example() {
 	device := must(rdma.Open("soft0")) // or mlx5_0, rxe0: rdma.Devices lists them
 	defer device.Close()
@@ -103,7 +103,7 @@ func (p *pair) close() {
 	check(p.pd.Device().Close())
 }
 
-// Memory of another process is written and read with its address and remote key, without involving its processor.
+// Write and read memory of another process, given its address and remote key. The other process does not take part.
 func ExampleSendBatch_Write() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -111,7 +111,7 @@ func ExampleSendBatch_Write() {
 	defer batch.Close()
 
 	copy(p.here.Bytes(), "written")
-	remote, rkey := p.away.Address(), p.away.RKey() // sent by the peer beforehand
+	remote, rkey := p.away.Address(), p.away.RKey() // a peer would send these
 	batch.Write(1, remote, rkey).Add(p.here.SGE(0, 7))
 	batch.Read(2, remote, rkey).Add(p.here.SGE(64, 7)).Signaled() // executed after the write
 	must(p.a.PostSend(batch))
@@ -123,7 +123,7 @@ func ExampleSendBatch_Write() {
 	// Output: written
 }
 
-// An atomic operation changes 8 bytes of another process's memory, a number in the byte order of its machine.
+// Change 8 bytes of another process's memory atomically. They are a number in the byte order of its machine.
 func ExampleSendBatch_FetchAdd() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -140,7 +140,7 @@ func ExampleSendBatch_FetchAdd() {
 	must(p.cq.Wait(context.Background(), wcs))
 	check(rdma.CompletionErr(&wcs[0]))
 	for _, word := range [][]byte{p.here.Bytes(), p.here.Bytes()[8:], p.here.Bytes()[16:], p.away.Bytes()} {
-		fmt.Println(binary.NativeEndian.Uint64(word)) // in the machine's byte order
+		fmt.Println(binary.NativeEndian.Uint64(word)) // the result, in the machine's byte order
 	}
 	// Output:
 	// 0
@@ -149,7 +149,7 @@ func ExampleSendBatch_FetchAdd() {
 	// 7
 }
 
-// A datagram needs an address handle, and its receive buffer 40 bytes more for the header.
+// Send a datagram, which needs an address handle. Its receive buffer needs 40 additional bytes for the header.
 func ExampleDatagram() {
 	p := newPair(ibv.QPT_UD)
 	defer p.close()
@@ -207,7 +207,7 @@ func ExampleQP_Drain() {
 	// 1 true
 }
 
-// Requests are checked before they are posted, and the error lists the valid alternatives.
+// Requests are checked before they are posted. The error lists valid alternatives.
 func ExamplePostError() {
 	p := newPair(ibv.QPT_UC)
 	defer p.close()
@@ -222,7 +222,7 @@ func ExamplePostError() {
 	// Output: 0 IBV_WR_RDMA_READ is not valid on UC (valid on: RC, XRC_SEND)
 }
 
-// Many queue pairs take receives from one shared queue.
+// Many queue pairs receive from one shared receive queue.
 func ExampleSRQ() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -250,7 +250,7 @@ func ExampleSRQ() {
 	// 36
 }
 
-// A failed queue pair is reconnected at both ends.
+// Reconnect a failed queue pair and its peer.
 func ExampleQP_Connect() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -271,7 +271,7 @@ func ExampleQP_Connect() {
 
 	for _, end := range []struct{ qp, peer *rdma.QP }{{p.a, p.b}, {p.b, p.a}} {
 		qp, peer := end.qp, must(end.peer.Endpoint())
-		// discards posted requests without completions
+		// RESET discards posted requests without completions
 		check(qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 		check(qp.Connect(peer))
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Many goroutines read parts of another process's memory over one queue pair. Each waits for its own request only.
+// Many goroutines read another process's memory over one queue pair. Each waits only for its own request.
 func ExampleCalls() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()
@@ -102,7 +102,7 @@ func ExampleWRProgram() {
 	program.AtomicWrite(1, away.Address(), away.RKey(), [8]byte([]byte("at once!"))).Signaled()
 	check(a.PostProgram(program))
 
-	polls := must(cq.NewPollProgram(4)) // reads the values that the queue was created for
+	polls := must(cq.NewPollProgram(4)) // reads all values that the queue provides
 	for _, c := range must(cq.WaitProgram(ctx, polls)) {
 		fmt.Println(c.WRID, c.Status, c.QPNum == a.Num())
 	}
@@ -114,8 +114,8 @@ func ExampleWRProgram() {
 	// at once!
 }
 
-// Tag matching: the receiver posts a buffer for each tag, and the device places each message in the buffer of its tag,
-// in whatever order messages arrive. A message begins with a header that contains the tag.
+// Tag matching: the receiver posts a buffer for each tag, and the device writes each message to the buffer of its tag,
+// in any order of arrival. A message begins with a header that contains the tag.
 func ExampleTagBatch() {
 	const header = 16
 	device := must(rdma.Open("soft0"))
@@ -198,8 +198,8 @@ func ExampleCQ_Wait() {
 	// Output:
 }
 
-// If a wait ends with its context, Abandon keeps the buffer until the device is done with it, here when a message has
-// arrived after all.
+// If the context of a wait ends, Abandon keeps the buffer until the device no longer uses it, here until a late message
+// arrives.
 func ExampleCall_Abandon() {
 	p := newPair(ibv.QPT_RC)
 	defer p.close()

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Objects, completions and values are logged in readable form, and values are parsed from JSON by name.
+// Log objects, completions and values in readable form, and parse values from JSON by name.
 func Example_logs() {
 	fabric := must(soft.New(soft.Options{}))
 	defer fabric.Close()
@@ -43,7 +43,7 @@ func Example_logs() {
 	// {"Type":"IBV_QPT_UC","Access":"IBV_ACCESS_LOCAL_WRITE|IBV_ACCESS_REMOTE_READ","Peer":"fe80::2:c903:a1:b2c3"}
 }
 
-// withoutTime removes the time, so that the output is always the same.
+// withoutTime removes the time, so that the output is reproducible.
 func withoutTime(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey {
 		return slog.Attr{}

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/fakedevice"
 )
 
-// fakePD opens the fake device for one test at a time.
+// fakePD opens the fake device. Only one test at a time may use it.
 func fakePD(t testing.TB) (*fakedevice.Fake, *Device, *PD) {
 	f := fakedevice.New()
 	d, err := OpenOn(f, "fake")
@@ -20,7 +20,7 @@ func fakePD(t testing.TB) (*fakedevice.Fake, *Device, *PD) {
 	return f, d, pd
 }
 
-// fakeQP creates a queue pair of the fake device on a completion queue with room for others.
+// fakeQP creates a queue pair of the fake device. Its completion queue has room for further ones.
 func fakeQP(t testing.TB, pd *PD) (*CQ, *QP) {
 	f := fakedevice.Current()
 	f.QueuePairs()

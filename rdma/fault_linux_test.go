@@ -14,12 +14,12 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// A post panics if a request's scatter/gather list is at an invalid address. The queue accepts later posts, whether or
-// not the panicking goroutine owns its lock.
+// TestPostsAfterAPanic: a post panics if a request's scatter/gather list is at an invalid address. The queue still
+// accepts later posts, whether or not the panicking goroutine owns its lock.
 func TestPostsAfterAPanic(t *testing.T) {
 	both(t, func(t *testing.T, d *device) {
 		for _, nowhere := range []ibv.Ptr[ibv.SGE]{0, 8} {
-			for _, before := range []int{1, 200} { // without and with ownership of the lock
+			for _, before := range []int{1, 200} { // the goroutine owns the queue's lock after many posts
 				for _, n := range []int{1, 2, 40} {
 					o := options(512, 1, 0)
 					o.Way = "system"

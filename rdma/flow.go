@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// Flow is a rule of flow steering: it selects packets of a port that go to a queue pair.
+// Flow is a flow steering rule: it directs matching packets of a port to a queue pair.
 //
 // Man: ibv_create_flow(3)
 type Flow struct {
@@ -20,15 +20,14 @@ type Flow struct {
 	device *Device
 }
 
-// CreateFlow creates a rule. Each spec is one of the ibv.FlowSpec… structures, in the union of all; its type determines
-// which:
+// CreateFlow creates a rule. Each spec is a union of the ibv.FlowSpec… structures; its Type selects the structure:
 //
 //	spec := new(ibv.FlowSpec)
 //	*spec.TCPUDP() = ibv.FlowSpecTCPUDP{Type: ibv.FLOW_SPEC_UDP, Val: …, Mask: …}
 //
-// In Val and Mask, all fields of the packet are in network byte order. Order the specs from the outer header to the
-// inner one, and put actions last. CreateFlow sets the counts of bytes and specs (size, num_of_specs). Name a
-// [FlowAction] and [Counters] with their Ptr methods. Close the rule before them, and before the queue pair.
+// In Val and Mask, packet fields are in network byte order. Order the specs from the outermost header to the innermost,
+// and put actions last. CreateFlow sets size and num_of_specs. Set a [FlowAction] and [Counters] with their Ptr
+// methods. Close the rule before these, and before the queue pair.
 //
 // C: ibv_create_flow
 //
@@ -73,22 +72,22 @@ func (q *QP) CreateFlow(attr *ibv.FlowAttr, specs ...*ibv.FlowSpec) (*Flow, erro
 	return made(f, err)
 }
 
-// packFlow puts the specs directly after the attributes, as C expects.
+// packFlow copies the attributes and the specs to contiguous memory, as C expects.
 func packFlow(attr *ibv.FlowAttr, specs []*ibv.FlowSpec) (packed *ibv.FlowAttr, reason string) {
 	if attr == nil {
-		return nil, "there are no attributes"
+		return nil, "the attributes are nil"
 	}
 	size := int(unsafe.Sizeof(*attr))
 	for i, s := range specs {
 		n := specSize(s.Hdr().Type)
 		if n == 0 {
-			return nil, fmt.Sprintf("spec %d: %v is not a known type", i, s.Hdr().Type)
+			return nil, fmt.Sprintf("spec %d: unknown type %v", i, s.Hdr().Type)
 		}
 		size += n
 	}
-	const most = 255 // num_of_specs has 8 bits
-	if len(specs) > most {
-		return nil, fmt.Sprintf("%d specs exceed the maximum of %d", len(specs), most)
+	const maxSpecs = 255 // num_of_specs has 8 bits
+	if len(specs) > maxSpecs {
+		return nil, fmt.Sprintf("%d specs exceed the maximum of %d", len(specs), maxSpecs)
 	}
 	memory := make([]uint64, (size+7)/8) // aligned for attributes
 	packed = (*ibv.FlowAttr)(unsafe.Pointer(unsafe.SliceData(memory)))
@@ -105,7 +104,7 @@ func packFlow(attr *ibv.FlowAttr, specs []*ibv.FlowSpec) (packed *ibv.FlowAttr, 
 	return packed, ""
 }
 
-// specSize returns the size of the structure for a type of spec, or 0.
+// specSize returns the size of the structure of a spec type, or 0 for an unknown type.
 func specSize(kind ibv.FlowSpecType) int {
 	switch kind &^ ibv.FLOW_SPEC_INNER {
 	case ibv.FLOW_SPEC_ETH:
@@ -138,7 +137,7 @@ func specSize(kind ibv.FlowSpecType) int {
 	return 0
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the Flow.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the Flow.
 func (f *Flow) C() *ibv.Flow { return whileOpen(&f.object, f.c) }
 
 // Close removes the rule.
@@ -161,8 +160,8 @@ type FlowAction struct {
 // Man: ibv_create_flow_action(3)
 type ESP struct {
 	Attr   ibv.IBUverbsFlowActionESP
-	Keymat *ibv.IBUverbsFlowActionESPKeymatAESGCM // the key and its use; nil leaves it unchanged
-	Replay *ibv.IBUverbsFlowActionESPReplayBmp    // the window against replays, or nil
+	Keymat *ibv.IBUverbsFlowActionESPKeymatAESGCM // the key and its parameters; nil leaves them unchanged
+	Replay *ibv.IBUverbsFlowActionESPReplayBmp    // the anti-replay window, or nil
 	Encap  *ibv.IBUverbsFlowActionESPEncap        // or nil
 	ESN    *uint32                                // the high half of the extended sequence number, or nil
 }
@@ -213,7 +212,7 @@ func (d *Device) CreateFlowActionESP(esp *ESP) (*FlowAction, error) {
 	return made(a, err)
 }
 
-// ModifyESP changes the action, also in existing rules.
+// ModifyESP changes the action, including in existing rules.
 //
 // C: ibv_modify_flow_action_esp
 //
@@ -231,7 +230,7 @@ func (a *FlowAction) ModifyESP(esp *ESP) error {
 		esp.with(func(attr *ibv.FlowActionESPAttr) error { return libibverbs.ModifyFlowActionESP(a.c, attr) }))
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the FlowAction.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the FlowAction.
 func (a *FlowAction) C() *ibv.FlowAction { return whileOpen(&a.object, a.c) }
 
 // Ptr returns the action for use in the specs of a rule.

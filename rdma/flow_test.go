@@ -59,7 +59,7 @@ func TestFlowLayout(t *testing.T) {
 		assert.Equal(t, []byte{1, 2, 3, 4, 5, 6}, got[26:32])
 		assert.EqualValues(t, action.Ptr(), le.Uint64(got[20+40+16+8:]))
 	}
-	assert.Zero(t, eth.Hdr().Size, "the user's are not written")
+	assert.Zero(t, eth.Hdr().Size, "the caller's specs are not changed")
 
 	require.NoError(t, counters.Attach(&ibv.CounterAttachAttr{}, flow))
 	later, err := d.CreateCounters(&ibv.CountersInitAttr{})
@@ -88,7 +88,7 @@ func TestFlowLayout(t *testing.T) {
 	_, err = qp.CreateFlow(&ibv.FlowAttr{}, handle)
 	assert.ErrorContains(t, err, "spec 0: action is not an open object of fake")
 	_, err = qp.CreateFlow(&ibv.FlowAttr{}, &ibv.FlowSpec{})
-	assert.ErrorContains(t, err, "is not a known type")
+	assert.ErrorContains(t, err, "unknown type")
 	_, err = qp.CreateFlow(nil)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	f.Fails["create_flow"] = syscall.EOPNOTSUPP
@@ -152,7 +152,7 @@ func TestCompCntrOutlivesQPs(t *testing.T) {
 	}
 	err = n.Close()
 	assert.ErrorIs(t, err, ErrInUse)
-	assert.ErrorContains(t, err, "it is needed by QP 0x12 (RAW_PACKET)")
+	assert.ErrorContains(t, err, "needed by QP 0x12 (RAW_PACKET)")
 	require.NoError(t, qp.Close())
 	require.NoError(t, n.Close())
 	assert.ErrorIs(t, n.Inc(1), ErrClosed)

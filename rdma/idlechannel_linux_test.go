@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestChannelWithoutWaits: a channel has only C's descriptor until the first wait adds the netpoller's duplicate. Close
-// closes both. A closed channel cannot be waited for.
+// TestChannelWithoutWaits: a channel has only C's descriptor until the first wait duplicates it for the netpoller.
+// Close closes both. Waits on a closed channel fail.
 func TestChannelWithoutWaits(t *testing.T) {
 	d := openSoft(t)
 	var channels [2]*CompChannel

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestUnusableQueues: a placeholder queue fails every post and poll with its reason, whatever the batch. The queue of
-// an object that was never created does the same.
+// TestUnusableQueues: a placeholder queue rejects every post and poll with its error, even invalid ones. So does the
+// queue of a zero object.
 func TestUnusableQueues(t *testing.T) {
 	why := errors.New("no such queue")
 	b, err := NewSendBatch(2, 1, 0)
@@ -36,8 +36,7 @@ func TestUnusableQueues(t *testing.T) {
 	assert.ErrorContains(t, err, "never created")
 }
 
-// TestInvalidPosts: nil batches, zero batches and meaningless requests are errors, in checked queues and in those that
-// call C directly.
+// TestInvalidPosts: checked and unchecked queues reject nil batches, zero batches and invalid requests.
 func TestInvalidPosts(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +65,6 @@ func TestInvalidPosts(t *testing.T) {
 	posted, err = q.Post(b)
 	require.ErrorAs(t, err, &e)
 	assert.Equal(t, 1, e.Index)
-	assert.Zero(t, posted, "a list that a check rejects is not posted in part")
+	assert.Zero(t, posted, "no request is posted if a check rejects one")
 	assert.Equal(t, 8, q.Free())
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestAll: a loop over completions may end at any time without losing completions, even with other polls in between.
+// TestAll: a loop over All may end at any time, and its body may poll, without losing completions.
 func TestAll(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	e.write(10, 6)
 	for wc, err := range e.cq.All(soon(t)) {
 		require.NoError(t, err)
@@ -25,7 +25,7 @@ func TestAll(t *testing.T) {
 		assert.EqualValues(t, 10, wc.WRID)
 		n, err := e.cq.Poll(e.wcs[:1])
 		require.NoError(t, err)
-		require.Equal(t, 1, n, "the loop keeps no further completion")
+		require.Equal(t, 1, n, "All polls one completion per iteration")
 		assert.EqualValues(t, 11, e.wcs[0].WRID)
 		break
 	}
@@ -43,9 +43,9 @@ func TestAll(t *testing.T) {
 	assert.Equal(t, 16, e.qp.SendQueue().Free())
 }
 
-// TestAllEnds: an error of the wait is yielded last. A failed completion does not end the loop.
+// TestAllEnds: All yields an error of the wait and ends. A failed completion does not end it.
 func TestAllEnds(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	e.receive(1, 2)
 	require.NoError(t, e.qp.Drain(t.Context()))
 	ctx, cancel := context.WithCancel(soon(t))
@@ -71,10 +71,10 @@ func TestAllEnds(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// TestAllPolls: All polls if there is no channel. The loop of a Poller yields the values of its tickets.
+// TestAllPolls: without a channel, All polls. Poller.All yields the values of its tickets.
 func TestAllPolls(t *testing.T) {
-	e := newSoftEnd(t, softPD(t), ibv.QPT_RC)
-	loop(t, e.qp)
+	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
+	connectToSelf(t, e.qp)
 	p, err := NewPoller[string](e.cq, 4)
 	p = keep(t, p, err)
 	b := sendBatch(t, 4, 1, 0)
@@ -111,7 +111,7 @@ func TestAllPolls(t *testing.T) {
 	}
 }
 
-// postLater posts a batch after a short delay, or once a goroutine sleeps if the queue has a channel. The returned
+// postLater posts a batch after a short delay or, if the queue has a channel, when a goroutine sleeps. The returned
 // function waits for the post.
 func postLater(t *testing.T, qp *QP, b *SendBatch) func() {
 	ctx, posted := soon(t), make(chan struct{})
@@ -133,7 +133,7 @@ func TestAllDoesNotAllocate(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	ctx := t.Context()
 	of := func(n int) float64 {
 		return testing.AllocsPerRun(50, func() {
@@ -155,8 +155,7 @@ func TestAllDoesNotAllocate(t *testing.T) {
 	assert.Equal(t, of(1), of(16))
 }
 
-// TestWaitProgram: a program reads the values that the queue was created for, and a wait with it sleeps, or polls
-// without a channel.
+// TestWaitProgram: a program reads the values that the queue provides. WaitProgram sleeps or, without a channel, polls.
 func TestWaitProgram(t *testing.T) {
 	pd := softPD(t)
 	channel, err := pd.Device().CreateCompChannel()
@@ -172,7 +171,7 @@ func TestWaitProgram(t *testing.T) {
 			cq.SetBusyPoll(0)
 			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 				Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{})
-			loop(t, keep(t, qp, err))
+			connectToSelf(t, keep(t, qp, err))
 			p, err := cq.NewPollProgram(4)
 			p = keep(t, p, err)
 			b := emptyWrites(sendBatch(t, 3, 1, 0), 5, 3)
@@ -217,9 +216,9 @@ func TestWaitProgram(t *testing.T) {
 	assert.ErrorContains(t, err, "not extended")
 }
 
-// TestEvents iterates over the events of a device and of a channel.
+// TestEvents tests the iterators over events of a device and of a channel.
 func TestEvents(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	require.NoError(t, e.cq.ReqNotify(false))
 	e.write(1, 1)
 	for cq, err := range e.channel.Events(soon(t)) {
@@ -237,7 +236,7 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, 1, n)
 }
 
-// TestSGEOfSlices: a slice of the registered memory has a valid entry. Other slices panic with the reason.
+// TestSGEOfSlices: SGEOf returns the entry of a slice of the registered memory and panics for other slices.
 func TestSGEOfSlices(t *testing.T) {
 	pd := softPD(t)
 	memory := make([]byte, 100)
@@ -247,14 +246,14 @@ func TestSGEOfSlices(t *testing.T) {
 	assert.Equal(t, mr.SGE(7, 13), mr.SGEOf(mr.Bytes()[7:20]))
 	assert.Equal(t, mr.SGE(79, 1), mr.SGEOf(memory[89:90]))
 	assert.Equal(t, mr.SGE(0, 0), mr.SGEOf(nil))
-	outside := "rdma: SGEOf of a slice of %d bytes that is not, or not whole, in the region's 80 bytes: slice " +
-		"MR.Bytes, or the memory that was registered"
+	outside := "rdma: SGEOf of a slice of %d bytes that is not inside the region of 80 bytes; slice MR.Bytes or " +
+		"the registered memory"
 	for _, b := range [][]byte{memory[9:20], memory[89:91], memory[90:91], make([]byte, 8), memory} {
 		assert.PanicsWithValue(t, fmt.Sprintf(outside, len(b)), func() { mr.SGEOf(b) })
 	}
 	address := uintptr(unsafe.Pointer(&memory[0]))
 	bare, err := pd.RegAddress(address, 100, uint64(address), 0)
 	bare = keep(t, bare, err)
-	assert.PanicsWithValue(t, "rdma: SGEOf of a region that is not over a Go slice or a Buffer: SGE takes an offset",
+	assert.PanicsWithValue(t, "rdma: SGEOf of a region without Go memory; use SGE, which takes an offset",
 		func() { bare.SGEOf(memory) })
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestKernelBackend: rdma-core opens the kernel's devices if its library can be opened, and GOVERBS_NATIVE=1 selects
-// package native, but not in a program with more rights than its user.
+// TestKernelBackend: Open uses rdma-core for the kernel's devices if its library can be opened. GOVERBS_NATIVE=1
+// selects package native, except in a program with more privileges than its user.
 func TestKernelBackend(t *testing.T) {
 	t.Setenv("GOVERBS_NATIVE", "")
 	usual, err := rdma.KernelBackend()
@@ -51,7 +51,7 @@ func TestKernelBackend(t *testing.T) {
 		assert.NotEqual(t, runtime.Native, d.Backend, d.Name)
 	}
 	_, err = rdma.Open("nothing0")
-	assert.ErrorContains(t, err, `no device "nothing0"; there are `)
+	assert.ErrorContains(t, err, `no device "nothing0"; known devices: `)
 	if _, failed := rdma.DevicesOf(forced); failed != nil {
 		assert.ErrorContains(t, err, "ibv_get_device_list: native: ")
 	} else {
@@ -91,13 +91,13 @@ func TestMissingLibibverbs(t *testing.T) {
 		}
 	}
 	_, err = rdma.DevicesOf(runtime.Native)
-	assert.ErrorIs(t, err, rdma.ErrNotSupported, "the program has the choice")
+	assert.ErrorIs(t, err, rdma.ErrNotSupported, "runtime.Native is never replaced by package native")
 	if _, err := cm.CreateID(rdmacm.PS_TCP); err != nil {
 		assert.NotContains(t, err.Error(), "librdmacm.so.1", "rdma-core's connection manager is not used either")
 	}
 }
 
-// listing is a kernel with devices that cannot be opened.
+// listing is a kernel that lists devices but cannot open them.
 type listing struct {
 	native.System
 	devices []native.DeviceInfo
@@ -105,7 +105,7 @@ type listing struct {
 
 func (l listing) Devices() ([]native.DeviceInfo, error) { return l.devices, nil }
 
-// TestErrorsNameTheLibrary: errors of package native's devices name it, and the way to rdma-core.
+// TestErrorsNameTheLibrary: errors of package native's devices name the package and explain how to use rdma-core.
 func TestErrorsNameTheLibrary(t *testing.T) {
 	backend, err := native.New(listing{devices: []native.DeviceInfo{{Name: "hns_0", Path: "/dev/infiniband/uverbs99",
 		Driver: uint32(uapi.RDMA_DRIVER_HNS)}, {Name: "rxe0", Path: "/dev/infiniband/uverbs98",
@@ -116,7 +116,7 @@ func TestErrorsNameTheLibrary(t *testing.T) {
 	assert.ErrorContains(t, err, "ibv_open_device: hns_0 (native): its driver needs rdma-core")
 	_, err = rdma.OpenOn(backend, "rxe0")
 	assert.ErrorIs(t, err, syscall.ENOENT)
-	assert.ErrorContains(t, err, "ibv_open_device: rxe0 (native): the device has no file in /dev/infiniband")
+	assert.ErrorContains(t, err, "ibv_open_device: rxe0 (native): the device's file in /dev/infiniband is missing")
 	_, err = rdma.OpenOn(backend, "mlx5_0")
-	assert.EqualError(t, err, `rdma: no device "mlx5_0"; there are hns_0, rxe0 (kernel devices: native)`)
+	assert.EqualError(t, err, `rdma: no device "mlx5_0"; known devices: hns_0, rxe0 (kernel devices: native)`)
 }

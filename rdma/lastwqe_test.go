@@ -12,15 +12,15 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// sharedReceiver returns a queue pair connected to itself that receives from a shared receive queue.
-func sharedReceiver(t *testing.T) (*end, *Device) {
+// sharedReceiver returns a queue pair that is connected to itself and uses a shared receive queue.
+func sharedReceiver(t *testing.T) (*testQP, *Device) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, QueueOptions{})
 	closeAtEnd(t, srq, err)
-	e := newEnd(t, pd, ibv.QPT_RC, srq, QueueOptions{})
-	loop(t, e.qp)
+	e := newTestQP(t, pd, ibv.QPT_RC, srq, QueueOptions{})
+	connectToSelf(t, e.qp)
 	return e, d
 }
 
@@ -28,24 +28,25 @@ func to(t *testing.T, qp *QP, state ibv.QPState) {
 	require.NoError(t, qp.Modify(&ibv.QPAttr{QPState: state}, ibv.QP_STATE))
 }
 
-// waitForLastWQE sets the time that a drain waits for its event. A minute suffices even on a busy machine.
+// waitForLastWQE sets the time that a drain waits for IBV_EVENT_QP_LAST_WQE_REACHED. A minute suffices even on a busy
+// machine.
 func waitForLastWQE(t *testing.T, d time.Duration) {
 	usual := lastWQEWait
 	lastWQEWait = d
 	t.Cleanup(func() { lastWQEWait = usual })
 }
 
-// timed returns the duration of a drain during which no event arrives.
+// timed returns the duration of a drain.
 func timed(t *testing.T, d *Device, qp *QP) time.Duration {
 	d.objects.remove(address(qp.c))
 	defer d.objects.add(address(qp.c), qp)
 	start := time.Now()
 	require.NoError(t, qp.Drain(soon(t)))
-	defer d.keepsLastWQE.Store(false)
+	defer d.noLastWQE.Store(false)
 	return time.Since(start)
 }
 
-// An event from before RESET is not taken for one after it, even if it was not read until then.
+// A drain ignores an event from before RESET, even if it was not read until then.
 func TestLastWQEBeforeReset(t *testing.T) {
 	e, d := sharedReceiver(t)
 	for range 200 {
@@ -55,14 +56,14 @@ func TestLastWQEBeforeReset(t *testing.T) {
 		if !assert.False(t, e.qp.lastWQE.reset()) {
 			break
 		}
-		loop(t, e.qp)
+		connectToSelf(t, e.qp)
 	}
 
 	d.notify(AsyncEvent{Type: ibv.EVENT_QP_LAST_WQE_REACHED, QP: e.qp}) // a delayed event
 	assert.GreaterOrEqual(t, timed(t, d, e.qp), lastWQEWait, "no event since the queue pair was reset")
 }
 
-// A queue pair that failed by itself has sent its event before it is drained.
+// If the device moved the queue pair to ERR, the event was raised before the drain, which then does not wait.
 func TestLastWQEOfFailedQP(t *testing.T) {
 	e, d := sharedReceiver(t)
 	b := sendBatch(t, 1, 1, 0)
@@ -77,7 +78,7 @@ func TestLastWQEOfFailedQP(t *testing.T) {
 	assert.Less(t, timed(t, d, e.qp), lastWQEWait, "a drained queue pair is drained again at once")
 }
 
-// A goroutine that waits until all events are read does not hang when the reader has ended.
+// flush returns if the goroutine that reads events has ended.
 func TestFlushAfterEventReaderEnded(t *testing.T) {
 	d := openSoft(t)
 	d.events.flush()

@@ -18,25 +18,25 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// An object with children returns an error from Close that names them, and stays usable. Closing children first closes
-// everything.
+// Close of an object with children fails, names them, and leaves the object usable. Closing the children first closes
+// all objects.
 func TestParentsWithChildren(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
 	mr, err := pd.RegMR(make([]byte, 64), 0)
 	require.NoError(t, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
 	for object, needed := range map[interface{ Close() error }]string{d: pd.name, pd: mr.name, e.channel: e.cq.name,
 		e.cq: e.qp.name} {
 		err := object.Close()
 		assert.ErrorIs(t, err, ErrInUse)
 		assert.ErrorIs(t, err, syscall.EBUSY)
-		assert.ErrorContains(t, err, "it is needed by "+needed)
+		assert.ErrorContains(t, err, "needed by "+needed)
 	}
 	assert.ErrorContains(t, e.cq.Close(), "needed by "+e.qp.name+", which",
-		"once, though it completes its sends and its receives there")
-	loop(t, e.qp)
+		"named once, although its sends and its receives complete there")
+	connectToSelf(t, e.qp)
 	e.write(1, 1)
 	n, err := e.cq.Wait(soon(t), e.wcs)
 	require.NoError(t, err)
@@ -49,8 +49,7 @@ func TestParentsWithChildren(t *testing.T) {
 	}
 }
 
-// A queue pair created while its completion queue is being closed keeps the queue, which can still be polled and waited
-// for.
+// If a queue pair is created while its completion queue is being closed, the completion queue stays open and usable.
 func TestChildCreatedDuringClose(t *testing.T) {
 	f, d, pd := fakePD(t)
 	fakeQP(t, pd)
@@ -84,21 +83,21 @@ func TestChildCreatedDuringClose(t *testing.T) {
 
 // A queue pair that C fails to destroy stays usable.
 func TestCloseThatFails(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	e.write(1, 1)
 	n, err := e.cq.Wait(soon(t), e.wcs)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	assert.Equal(t, 16, e.qp.SendQueue().Free(), "its slots are still tracked")
 
-	end := e.qp.endC
-	e.qp.endC = func(*ibv.QP) error { return syscall.EBUSY }
+	end := e.qp.destroyFunc
+	e.qp.destroyFunc = func(*ibv.QP) error { return syscall.EBUSY }
 	assert.ErrorIs(t, e.qp.Close(), syscall.EBUSY)
-	e.qp.endC = func(*ibv.QP) error { return &runtime.CallError{Function: "ibv_destroy_qp", Errno: syscall.EIO} }
+	e.qp.destroyFunc = func(*ibv.QP) error { return &runtime.CallError{Function: "ibv_destroy_qp", Errno: syscall.EIO} }
 	err = e.qp.Close()
 	assert.ErrorIs(t, err, syscall.EIO)
 	assert.ErrorContains(t, err, "RDMAV_ALLOW_DISASSOC_DESTROY=1")
-	e.qp.endC = end
+	e.qp.destroyFunc = end
 	e.write(2, 1)
 	n, err = e.cq.Wait(soon(t), e.wcs)
 	require.NoError(t, err)
@@ -106,7 +105,7 @@ func TestCloseThatFails(t *testing.T) {
 	assert.Equal(t, 16, e.qp.SendQueue().Free())
 }
 
-// Every method of a closed object returns an error or the value from before. None reads memory that C has freed.
+// Every method of a closed object returns an error or its last value. None reads memory that C has freed.
 func TestUseAfterClose(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -115,11 +114,11 @@ func TestUseAfterClose(t *testing.T) {
 	require.NoError(t, err)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
 	require.NoError(t, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
 	ah, err := pd.CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1,
 		GRH: ibv.GlobalRoute{DGID: must(d.FindGID(GIDQuery{})).GID, SGIDIndex: 1}})
 	require.NoError(t, err)
-	loop(t, e.qp)
+	connectToSelf(t, e.qp)
 	qp, cq, num, lkey, rkey := e.qp, e.cq, e.qp.Num(), mr.LKey(), mr.RKey()
 	records := [][]byte{bytesOf(qp.c), bytesOf(cq.c), bytesOf(mr.c), bytesOf(pd.c), bytesOf(srq.c), bytesOf(d.c),
 		bytesOf(ah.c)}
@@ -127,7 +126,7 @@ func TestUseAfterClose(t *testing.T) {
 		require.NoError(t, o.Close())
 	}
 	require.NoError(t, d.Close())
-	for _, record := range records { // makes a read visible; the fabric clears it before it reuses it
+	for _, record := range records { // a read of this memory would return garbage; the fabric clears it before reuse
 		for i := range record {
 			record[i] = 0xa5
 		}
@@ -188,10 +187,10 @@ func TestUseAfterClose(t *testing.T) {
 	require.NoError(t, err)
 	defer cq2.device.Close()
 	defer cq2.Close()
-	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq2.Ptr(), RecvCQ: cq2.Ptr(), Cap: endCaps},
+	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq2.Ptr(), RecvCQ: cq2.Ptr(), Cap: smallCap},
 		QueueOptions{})
 	assert.ErrorContains(t, err, "SendCQ is not an open object of soft0")
-	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: endCaps},
+	_, err = pd2.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: smallCap},
 		QueueOptions{})
 	assert.ErrorIs(t, err, ErrClosed)
 	assert.ErrorContains(t, err, "SendCQ: closed")
@@ -204,14 +203,14 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Two goroutines close each object while others post, poll, wait, arm, modify, drain and create.
+// Two goroutines close each object while others post, poll, wait, arm, modify, drain and create objects.
 func TestCloseDuringUse(t *testing.T) {
 	for range rounds(t, 60) {
 		d := openSoft(t)
 		pd, err := d.AllocPD()
 		require.NoError(t, err)
-		e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-		loop(t, e.qp)
+		e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+		connectToSelf(t, e.qp)
 		ctx, cancel := context.WithCancel(context.Background())
 		var users sync.WaitGroup
 		use := func(closed func() bool, f func() error) {
@@ -251,7 +250,7 @@ func TestCloseDuringUse(t *testing.T) {
 			return err
 		})
 		for end, n := time.Now().Add(20*time.Millisecond), rand.IntN(2000); n > 0 && time.Now().Before(end); n-- {
-			goruntime.Gosched() // lets all users run on a single processor
+			goruntime.Gosched() // let the other goroutines run on a single processor
 		}
 		var closers sync.WaitGroup
 		for range 2 {
@@ -259,7 +258,7 @@ func TestCloseDuringUse(t *testing.T) {
 				assert.NoError(t, e.qp.Close())
 				for _, o := range []interface{ Close() error }{e.cq, pd, e.channel, d} {
 					for err := o.Close(); err != nil; err = o.Close() {
-						if !assert.ErrorIs(t, err, ErrInUse) { // by the current queue pair
+						if !assert.ErrorIs(t, err, ErrInUse) { // the current queue pair uses it
 							return
 						}
 						goruntime.Gosched()
@@ -273,16 +272,17 @@ func TestCloseDuringUse(t *testing.T) {
 	}
 }
 
-// A queue is destroyed while a reader holds one of its events. C waits until the event is acknowledged.
+// A queue is destroyed while another goroutine has read, but not acknowledged, one of its events. C waits for the
+// acknowledgement.
 func TestUnacknowledgedEventDuringDestroy(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	loop(t, e.qp)
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	connectToSelf(t, e.qp)
 	require.NoError(t, e.cq.ReqNotify(false))
 	e.write(1, 1)
-	require.True(t, e.channel.get()) // the reader has taken the event
+	require.True(t, e.channel.get()) // reads the event
 	require.NoError(t, e.channel.failure)
 	cq := d.objects.find(uintptr(*e.channel.cq)).(*CQ)
 	require.NoError(t, e.qp.Close())
@@ -298,13 +298,13 @@ func TestUnacknowledgedEventDuringDestroy(t *testing.T) {
 	assert.NoError(t, requireEnd(t, closed))
 }
 
-// The number of a closed queue pair is reused. The new queue pair has all of its slots.
+// A new queue pair that reuses the number of one being closed has all of its slots.
 func TestQPNumReuseDuringClose(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	second := e.newQP(ibv.QPT_RC, nil, QueueOptions{})
 	defer second.Close()
-	old := e.qp.endC
-	e.qp.endC = func(c *ibv.QP) error { // another queue pair gets the number before the first Close returns
+	old := e.qp.destroyFunc
+	e.qp.destroyFunc = func(c *ibv.QP) error { // another queue pair gets the number before the first Close returns
 		err := old(c)
 		e.cq.queue.Track(e.qp.Num(), second.send, nil)
 		return err
@@ -313,7 +313,7 @@ func TestQPNumReuseDuringClose(t *testing.T) {
 	assert.Equal(t, second.send, e.cq.queue.trackedAs(e.qp.Num()).Send)
 }
 
-// A lookup by address in C, as events do it, never finds a partially initialized object.
+// A lookup by address, as for events, never returns a partially initialized object.
 func TestLookupFindsInitializedObjects(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()

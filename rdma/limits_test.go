@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Numbers that overflow C's types, or that do so after the slots for a drain are added, are rejected, not truncated.
+// Numbers that overflow C's types, with or without the additional slots for drains, are rejected and not truncated.
 func TestNumbersThatOverflowC(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -39,7 +39,7 @@ func TestNumbersThatOverflowC(t *testing.T) {
 	caps, err := d.Query()
 	require.NoError(t, err)
 	require.NoError(t, cq.Resize(int(caps.MaxCQE)),
-		"the most there is leaves no room for what is hidden, as when it is created")
+		"the maximum leaves no room for the reserve, as in CreateCQ")
 	assert.EqualValues(t, caps.MaxCQE, cq.Len())
 	require.NoError(t, cq.Resize(100))
 	assert.Equal(t, 100, cq.Len())
@@ -60,7 +60,7 @@ func TestNumbersThatOverflowC(t *testing.T) {
 
 // Accessors of closed objects do not read C's memory.
 func TestAccessorsOfClosedObjects(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	mw, err := e.pd.AllocMW(ibv.MW_TYPE_2)
 	require.NoError(t, err)
 	key := mw.NextRKey()
@@ -68,13 +68,13 @@ func TestAccessorsOfClosedObjects(t *testing.T) {
 	assert.Equal(t, key, mw.RKey())
 	c := mw.C()
 	require.NoError(t, mw.Close())
-	c.RKey = 7 // as if the memory were reused
+	c.RKey = 7 // simulates reuse of the memory
 	mw.SetRKey(9)
 	assert.Equal(t, key, mw.RKey())
 	assert.EqualValues(t, 7, c.RKey)
 
 	qp, err := e.pd.Device().CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
-		Cap: endCaps, PD: e.pd.Ptr(),
+		Cap: smallCap, PD: e.pd.Ptr(),
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ibv.QP_EX_WITH_SEND},
 		QueueOptions{})
 	require.NoError(t, err)

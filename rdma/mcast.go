@@ -16,12 +16,12 @@ type mcastGroup struct {
 	lid uint16
 }
 
-// AttachMcast attaches a queue pair of type UD to a multicast group, so that it receives the group's messages. gid
-// begins with ff; on InfiniBand, lid is the LID that the subnet manager gave the group. On Ethernet, lid is 0, and the
-// GID of an IPv4 group is its address as an IPv6 address, after ::ffff. Attaching again does nothing. AttachMcast does
-// not join the group on the network; on InfiniBand and on Ethernet, rdma_cm does that.
+// AttachMcast attaches a queue pair of type UD to a multicast group, so that it receives the group's messages. The
+// first byte of gid is ff; for an IPv4 group on Ethernet, gid is the IPv4-mapped address (::ffff:224.0.0.1). On
+// InfiniBand, lid is the LID that the subnet manager assigned to the group; on Ethernet it is 0. Attaching again does
+// nothing. AttachMcast does not join the group on the network: use package rdma/cm for that.
 //
-// Close of the queue pair detaches it from all its groups.
+// Closing the queue pair detaches it from all groups.
 //
 // C: ibv_attach_mcast
 //
@@ -45,9 +45,9 @@ func (q *QP) DetachMcast(gid ibv.GID, lid uint16) error {
 }
 
 func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv.GID, uint16) error,
-	note func(mcastGroup)) error {
+	record func(mcastGroup)) error {
 	if kind := q.kind; kind != ibv.QPT_UD {
-		return q.cannot(verb, fmt.Sprintf("only queue pairs of type UD receive multicasts, and not %s",
+		return q.cannot(verb, fmt.Sprintf("type %s cannot receive multicasts; only UD can",
 			refusal.ShortName(kind)))
 	}
 	if err := q.use(verb); err != nil {
@@ -59,12 +59,12 @@ func (q *QP) mcast(verb string, gid ibv.GID, lid uint16, call func(*ibv.QP, *ibv
 	if err := call(q.c, &gid, lid); err != nil {
 		return wrap(verb, q.name, err)
 	}
-	note(mcastGroup{gid, lid})
+	record(mcastGroup{gid, lid})
 	return nil
 }
 
-// leaveGroups detaches the queue pair from all multicast groups, because C does not destroy an attached one. The caller
-// holds changes.
+// leaveGroups detaches the queue pair from all multicast groups, because C does not destroy an attached queue pair. The
+// caller holds changes.
 func (q *QP) leaveGroups() {
 	for g := range q.groups {
 		if libibverbs.DetachMcast(q.c, &g.gid, g.lid) == nil {

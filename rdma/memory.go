@@ -15,10 +15,10 @@ import (
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
 
-// Region describes memory as a device sees it: numbers that Go never dereferences. It may be Go memory (see [Buffer]
-// and [Pinned]), or other memory: a dma-buf, a GPU's memory, a device address (iova). It keeps nothing alive.
+// Region describes memory to a device, by an address that Go never dereferences: memory of a [Buffer] or [Pinned], or
+// other memory such as a dma-buf or a GPU's memory. A Region does not keep the memory alive.
 type Region struct {
-	Address uint64 // as registered
+	Address uint64 // as registered (iova)
 	Length  uint64 // bytes
 	LKey    uint32 // of the memory region; may be 0 for inline data
 }
@@ -33,19 +33,20 @@ func (r Region) SGE(offset uint64, length uint32) ibv.SGE {
 
 //go:noinline
 func (r Region) outside(offset uint64, length uint32) {
-	panic(fmt.Sprintf("goverbs: %d bytes at %d are not inside a region of %d bytes", length, offset, r.Length))
+	panic(fmt.Sprintf("goverbs: %d bytes at offset %d are not inside a region of %d bytes", length, offset, r.Length))
 }
 
 // MapOptions select the page size and NUMA node of a [Buffer]. The zero value means normal pages on any node.
 type MapOptions struct {
-	// HugePages uses huge pages of the system's default size and fails when none are free. The size is rounded up.
+	// HugePages selects huge pages of the system's default size. Mapping fails if none are free. The size is rounded
+	// up.
 	HugePages bool
 	// Node is the NUMA node of the memory, counted from 1: 0 means any node, 1 is node 0.
 	Node int
 }
 
-// Buffer is memory that the garbage collector does not own, aligned to a page. A device may use it until it is closed.
-// Any number of goroutines may use it; call Close after the last use.
+// Buffer is page-aligned memory outside the Go heap. A device may use it until it is closed. Any number of goroutines
+// may use it; call Close after the last use.
 type Buffer struct {
 	mapping *offheap.Mapping
 	known   *mapped.Memory
@@ -56,7 +57,8 @@ type Buffer struct {
 	closed  bool
 }
 
-// NewBuffer maps size zeroed bytes, with the page size and on the NUMA node of o. It fails if the system lacks them.
+// NewBuffer maps size zeroed bytes, with the page size and on the NUMA node of o. It fails if the system cannot provide
+// them.
 func NewBuffer(size int, o MapOptions) (*Buffer, error) {
 	m, err := offheap.Map(size, offheap.Options(o))
 	if err != nil {
@@ -77,10 +79,10 @@ func (b *Buffer) Address() uint64 { return uint64(b.mapping.Address()) }
 // Len returns the size in bytes.
 func (b *Buffer) Len() int { return b.size }
 
-// Region returns the memory under the key of its registration.
+// Region returns the memory with the key of a memory region.
 func (b *Buffer) Region(lkey uint32) Region { return Region{b.Address(), uint64(b.size), lkey} }
 
-// hold keeps the buffer from being closed until release.
+// hold prevents Close until release is called.
 func (b *Buffer) hold() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,8 +99,8 @@ func (b *Buffer) release() {
 	b.holders--
 }
 
-// Close unmaps the memory. Do not use any slice of it afterwards. Close fails while the memory has memory regions, or
-// leases of a registration cache. A second Close does nothing.
+// Close unmaps the memory. Do not use slices of it afterwards. Close fails while memory regions, or leases of a
+// registration cache, use the memory. A second Close does nothing.
 func (b *Buffer) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,19 +120,19 @@ func (b *Buffer) inUse(reason string) error {
 	return &VerbError{Verb: "Close", Object: "buffer", Errno: syscall.EBUSY, Reason: reason, Err: ErrInUse}
 }
 
-// Pinned is a Go slice that the garbage collector keeps alive and in place until Unpin, even if nothing else refers to
-// it: a device may be reading or writing it. Dropping a Pinned without Unpin leaks its memory but is otherwise
-// harmless.
+// Pinned is a Go slice that the garbage collector neither frees nor moves until Unpin, even without other references,
+// so that a device can access it. A Pinned that is never unpinned leaks its memory.
 type Pinned struct {
 	bytes  []byte
 	pinner goruntime.Pinner
-	also   []*Pinned // unpinned with this one
+	also   []*Pinned // unpinned together with this one
 }
 
-// pinned keeps every Pinned reachable, because Go's runtime ends the process if it finds a dropped Pinner.
+// pinned keeps every Pinned reachable, because Go's runtime crashes if a Pinner becomes unreachable while it pins
+// memory.
 var pinned sync.Map
 
-// Pin pins a slice of Go memory, with the entire allocation that it belongs to.
+// Pin pins a slice of Go memory, and the entire allocation that contains it.
 func Pin(b []byte) *Pinned {
 	p := &Pinned{bytes: b}
 	if len(b) > 0 {
@@ -154,11 +156,10 @@ func (p *Pinned) Address() uint64 {
 // Len returns the size in bytes.
 func (p *Pinned) Len() int { return len(p.bytes) }
 
-// Region returns the memory under the key of its registration.
+// Region returns the memory with the key of a memory region.
 func (p *Pinned) Region(lkey uint32) Region { return Region{p.Address(), uint64(len(p.bytes)), lkey} }
 
-// Unpin returns the memory to the garbage collector. Close all memory regions over it first. A second Unpin does
-// nothing.
+// Unpin returns the memory to the garbage collector. Close all memory regions of it first. A second Unpin does nothing.
 func (p *Pinned) Unpin() {
 	if _, ok := pinned.LoadAndDelete(p); ok {
 		p.pinner.Unpin()
@@ -168,9 +169,9 @@ func (p *Pinned) Unpin() {
 	}
 }
 
-// ForkStatus reports whether registered memory survives a fork: whether ibv_fork_init was called, or the kernel makes
-// it unnecessary. This package never calls ibv_fork_init. A Go program that starts others with os/exec does not need
-// it: the child runs no Go code before exec.
+// ForkStatus returns whether registered memory is safe across fork, because ibv_fork_init was called or because the
+// kernel makes it unnecessary. This package never calls ibv_fork_init. Programs that start others with os/exec do not
+// need it, because the child runs no Go code before exec.
 //
 // C: ibv_is_fork_initialized
 //

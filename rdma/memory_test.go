@@ -17,7 +17,7 @@ func TestRegion(t *testing.T) {
 	gpu := Region{Address: 0xffff_8000_0000_0000, Length: 1 << 33, LKey: 7} // not in this process's address space
 	assert.Equal(t, ibv.SGE{Addr: 0xffff_8001_0000_0000, Length: 64, LKey: 7}, gpu.SGE(1<<32, 64))
 	assert.Equal(t, ibv.SGE{Addr: 0xffff_8002_0000_0000, LKey: 7}, gpu.SGE(1<<33, 0))
-	assert.PanicsWithValue(t, "goverbs: 2 bytes at 8589934591 are not inside a region of 8589934592 bytes",
+	assert.PanicsWithValue(t, "goverbs: 2 bytes at offset 8589934591 are not inside a region of 8589934592 bytes",
 		func() { gpu.SGE(1<<33-1, 2) })
 	assert.Panics(t, func() { gpu.SGE(^uint64(0), 2) })
 }
@@ -37,7 +37,7 @@ func TestBuffer(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Pinned memory stays until Unpin, even without other references.
+// Pinned memory is not collected before Unpin, even without other references.
 func TestPin(t *testing.T) {
 	collected := make(chan bool, 1)
 	address := func() uint64 {

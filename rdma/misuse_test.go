@@ -35,7 +35,7 @@ func TestHeadersTruncatedByC(t *testing.T) {
 	b.TSO(1, header, 1000)
 	_, err := q.Post(b)
 	assert.EqualError(t, err,
-		"ibv_post_send: QP 0x12 (UD): WR 0: a header of 65536 bytes, and the most is 65535: invalid argument")
+		"ibv_post_send: QP 0x12 (UD): WR 0: a header of 65536 bytes exceeds the limit of 65535: invalid argument")
 	b.Reset()
 	b.TSO(1, header[1:], 1000)
 	assert.NoError(t, b.Err())
@@ -44,7 +44,7 @@ func TestHeadersTruncatedByC(t *testing.T) {
 	p := NewWRProgram(&x.qp)
 	p.TSO(1, header, 1000)
 	assert.EqualError(t, q.PostProgram(p),
-		"ibv_wr_complete: QP 0x12 (UD): WR 0: a header of 65536 bytes, and the most is 65535: invalid argument")
+		"ibv_wr_complete: QP 0x12 (UD): WR 0: a header of 65536 bytes exceeds the limit of 65535: invalid argument")
 	p.Reset()
 	p.TSO(1, header[1:], 1000)
 	assert.NoError(t, p.Err())
@@ -100,7 +100,7 @@ func TestNilObjectArguments(t *testing.T) {
 	}
 }
 
-// If a provider has no ibv_poll_cq, libibverbs fills its slot with a function that returns EOPNOTSUPP.
+// For a provider without ibv_poll_cq, libibverbs sets the slot to a function that returns EOPNOTSUPP.
 func TestPollWithoutPoll(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64,
@@ -127,10 +127,10 @@ func TestInvalidPatches(t *testing.T) {
 		"WR 0: SetRemote of IBV_WR_SEND_WITH_IMM, which has no remote address": func(p *WRProgram) {
 			p.SendImm(1, 0).SGE(1, 2, 3).SetRemote(100, 7)
 		},
-		"WR 0: SetSGE of a request that has not one entry, appended by SGE or Add": func(p *WRProgram) {
+		"WR 0: SetSGE needs a request with exactly one entry, set by SGE or Add": func(p *WRProgram) {
 			p.Write(1, 100, 7).SGE(1, 2, 3).SGE(4, 5, 6).SetSGE(1, 2, 3)
 		},
-		"WR 1: SetSGE of a request that has not one entry, appended by SGE or Add": func(p *WRProgram) {
+		"WR 1: SetSGE needs a request with exactly one entry, set by SGE or Add": func(p *WRProgram) {
 			p.Write(1, 100, 7).SGE(1, 2, 3).SetSGE(4, 5, 6)
 			p.Write(1, 100, 7).Inline([]byte("x")).SetSGE(1, 2, 3)
 		},

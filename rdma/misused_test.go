@@ -16,9 +16,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// overwritten is a path of queues that C has used: posts find no room, polls fail, and arming fails.
+// overwritten is a path whose queues C has used: every post, poll and arming fails.
 type overwritten struct {
-	quickly
+	quickPath
 	sends []bool // arguments of Misused
 }
 
@@ -30,13 +30,13 @@ func (p *overwritten) Misused(sends bool) (what string) {
 	return "C was here"
 }
 
-// TestMisused: if a queue has no room, a completion is invalid or an event request fails, the path reports whether C
-// has used the queue, and the error mentions it. It covers queues with and without slot accounting, lists and programs.
+// TestMisused: if a post, poll or event request fails because C has used the queue, the error says so. It covers
+// checked and unchecked queues, lists and programs.
 func TestMisused(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(2, 1, 8), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t, ibv.QPT_RC)
-			p := &overwritten{quickly: quickly{Path: &sameQP{&loopback{}, &d.qp}}}
+			p := &overwritten{quickPath: quickPath{Path: &sameQP{&loopback{}, &d.qp}}}
 			o.Path = p
 			q := sendQueue(t, d, o)
 			b, id, posted := sendBatch(t, 1, 1, 8), uint64(1), 0
@@ -66,9 +66,9 @@ func TestMisused(t *testing.T) {
 	}
 }
 
-// excluded is a path that reports whether its calls exclude others by a lock.
+// excluded is a path that reports whether its caller holds the lock.
 type excluded struct {
-	quickly
+	quickPath
 	mu lock.Lock
 }
 
@@ -96,7 +96,7 @@ func (p *excluded) PollExtended(*ibv.CQ, []ibv.WC) int32 {
 
 func (p *excluded) Misused(bool) string { return fmt.Sprint(p.alone()) }
 
-// TestLockedPath: programs that poll a queue by themselves exclude its other polls.
+// TestLockedPath: a program that polls a queue directly holds the queue's lock.
 func TestLockedPath(t *testing.T) {
 	p := new(excluded)
 	path := lockedPath{p, &p.mu}

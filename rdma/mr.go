@@ -17,13 +17,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// MR is a memory region: memory that a device may read or write under the region's keys.
+// MR is a memory region: memory that a device may access with the region's keys.
 //
 // # Lifetime of the memory
 //
-// A region over a Go slice pins the slice until the region is closed. A region over a [Buffer] keeps the Buffer from
-// being closed. Canceling a wait for a completion does not release memory: the device may use it until the completion
-// has been polled, or until the queue pair is drained or closed. Close a region after that.
+// A region of a Go slice pins the slice until the region is closed. A [Buffer] cannot be closed before its regions.
+// Canceling a wait for a completion does not release memory: the device may use it until the completion has been
+// polled, or until the queue pair is drained or closed. Close a region after that.
 //
 // Man: ibv_reg_mr(3)
 type MR struct {
@@ -32,11 +32,11 @@ type MR struct {
 	now atomic.Pointer[registration]
 
 	changes sync.Mutex // serializes Rereg; guards pinned and buffer
-	pinned  *Pinned    // or
-	buffer  *Buffer    // or neither
+	pinned  *Pinned    // of a Go slice, otherwise nil
+	buffer  *Buffer    // of a Buffer, otherwise nil
 }
 
-// registration holds everything that Rereg replaces at once.
+// registration holds the values that Rereg replaces atomically.
 type registration struct {
 	pd     *PD
 	bytes  []byte // nil if Go cannot access the memory
@@ -44,7 +44,7 @@ type registration struct {
 	rkey   uint32
 }
 
-// size is the region's length in leak reports and statistics.
+// size returns the region's length for leak reports and statistics.
 func (m *MR) size() uint64 {
 	if now := m.now.Load(); now != nil {
 		return now.region.Length
@@ -54,8 +54,8 @@ func (m *MR) size() uint64 {
 
 // RegMR registers a Go slice and pins it until the region is closed.
 //
-// The device can always read the memory for its local queue pairs. ACCESS_LOCAL_WRITE lets it write received and read
-// data; ACCESS_REMOTE_WRITE and ACCESS_REMOTE_ATOMIC need it.
+// Local queue pairs can always send from the memory. They can receive into it and store the results of RDMA reads there
+// with ACCESS_LOCAL_WRITE, which ACCESS_REMOTE_WRITE and ACCESS_REMOTE_ATOMIC require.
 //
 // C: ibv_reg_mr, ibv_dereg_mr
 //
@@ -73,7 +73,7 @@ func (p *PD) RegMR(b []byte, access ibv.AccessFlags) (*MR, error) {
 	return r, nil
 }
 
-// RegBuffer registers memory outside Go's heap. The Buffer cannot be closed before the region. Access is as with RegMR.
+// RegBuffer registers memory outside Go's heap. The Buffer cannot be closed before the region. access is that of RegMR.
 //
 // C: ibv_reg_mr
 //
@@ -93,8 +93,9 @@ func (p *PD) RegBuffer(b *Buffer, access ibv.AccessFlags) (*MR, error) {
 	return r, nil
 }
 
-// RegAddress registers memory by its address, for example of a GPU or of another library. The memory must stay mapped
-// until the region is closed. Peers and work requests use iova, which usually equals the address. length is in bytes.
+// RegAddress registers memory by its address, for example memory of a GPU or of another library. The memory must stay
+// mapped until the region is closed. Peers and work requests address it by iova, which is usually the same as address.
+// length is in bytes.
 //
 // C: ibv_reg_mr_iova, ibv_reg_mr_iova2
 //
@@ -109,16 +110,15 @@ func (p *PD) RegAddress(address uintptr, length, iova uint64, access ibv.AccessF
 		c, err := libibverbs.RegMRIOVA(p.c, address, length, iova, access)
 		if page := uint64(os.Getpagesize()); errors.Is(err, syscall.EINVAL) && (uint64(address)^iova)%page != 0 {
 			err = explain("", "",
-				fmt.Sprintf("iova is %#x and the address %#x: they must have the same offset in their pages of %d "+
-					"bytes",
-					iova, address, page), err)
+				fmt.Sprintf("iova %#x and address %#x must have the same offset within a page of %d bytes", iova, address,
+					page), err)
 		}
 		return c, err
 	}))
 }
 
-// RegDMABuf registers length bytes of a dma-buf, starting at offset. Peers and work requests use iova. The descriptor
-// may be closed afterwards.
+// RegDMABuf registers length bytes of a dma-buf, starting at offset. Peers and work requests address them by iova. The
+// descriptor may be closed afterwards.
 //
 // C: ibv_reg_dmabuf_mr
 //
@@ -133,7 +133,7 @@ func (p *PD) RegDMABuf(fd int, offset, length, iova uint64, access ibv.AccessFla
 
 // RegImplicit registers the entire address space with on-demand paging, if the device supports it (odp_caps of
 // Device.QueryEx, IBV_ODP_SUPPORT_IMPLICIT). Pin Go memory while a device uses it, because the garbage collector may
-// reuse its pages.
+// otherwise reuse it.
 //
 // C: ibv_reg_mr
 //
@@ -147,8 +147,8 @@ func (p *PD) RegImplicit(access ibv.AccessFlags) (*MR, error) {
 			func() (*ibv.MR, error) { return libibverbs.RegMR(p.c, 0, ^uint64(0), access) }))
 }
 
-// RegMREx registers memory of any kind described by attr. A DMA handle or memory of [PD.AllocBuf] is set in attr with
-// its Ptr method.
+// RegMREx registers the memory that attr describes. Set a DMA handle or memory of [PD.AllocBuf] in attr with its Ptr
+// method.
 //
 // C: ibv_reg_mr_ex
 //
@@ -196,8 +196,8 @@ func (p *PD) AllocNullMR() (*MR, error) {
 			func() (*ibv.MR, error) { return libibverbs.AllocNullMR(p.c) }))
 }
 
-// ImportMR imports the region of another process by its handle there. Close releases the import and leaves the region
-// to that process.
+// ImportMR imports a region of another process. handle is the region's handle in that process. Close ends the import,
+// but does not deregister the region.
 //
 // C: ibv_import_mr, ibv_unimport_mr
 //
@@ -278,7 +278,7 @@ func (r *MR) PD() *PD { return r.now.Load().pd }
 // Bytes returns the memory if it is a Go slice or a Buffer, and nil otherwise. A device may be writing it.
 func (r *MR) Bytes() []byte { return r.now.Load().bytes }
 
-// Region returns the memory for work requests: address and key of one registration, even while Rereg replaces it.
+// Region returns the memory for work requests. Its address and key belong to the same registration, even during Rereg.
 func (r *MR) Region() Region { return r.now.Load().region }
 
 // SGE returns the entry of length bytes at offset, for a work request. Like slicing, it panics outside the region.
@@ -286,8 +286,8 @@ func (r *MR) SGE(offset uint64, length uint32) ibv.SGE {
 	return r.now.Load().region.SGE(offset, length)
 }
 
-// SGEOf returns the entry of a slice of the region's memory, of [MR.Bytes] for example, for a work request. Like SGE,
-// it panics if a part of the slice is outside the region, and for memory that Go cannot reach.
+// SGEOf returns the entry for a part of the region's memory, such as a slice of [MR.Bytes], for a work request. Like
+// SGE, it panics if b is not inside the region. It also panics if Bytes returns nil.
 func (r *MR) SGEOf(b []byte) ibv.SGE {
 	now := r.now.Load()
 	if len(b) == 0 {
@@ -304,12 +304,12 @@ func (r *MR) SGEOf(b []byte) ibv.SGE {
 func outside(n int, now *registration) string {
 	switch {
 	case now.bytes == nil:
-		return "rdma: SGEOf of a region that is not over a Go slice or a Buffer: SGE takes an offset"
+		return "rdma: SGEOf of a region without Go memory; use SGE, which takes an offset"
 	case uint64(n) > math.MaxUint32:
-		return fmt.Sprintf("rdma: SGEOf of a slice of %d bytes; an entry has less than 4 GiB", n)
+		return fmt.Sprintf("rdma: SGEOf of a slice of %d bytes; the maximum is 4 GiB - 1", n)
 	}
-	return fmt.Sprintf("rdma: SGEOf of a slice of %d bytes that is not, or not whole, in the region's %d bytes: slice "+
-		"MR.Bytes, or the memory that was registered", n, len(now.bytes))
+	return fmt.Sprintf("rdma: SGEOf of a slice of %d bytes that is not inside the region of %d bytes; slice MR.Bytes or "+
+		"the registered memory", n, len(now.bytes))
 }
 
 // LKey returns the key for local work requests, in host byte order.
@@ -318,14 +318,14 @@ func (r *MR) LKey() uint32 { return r.now.Load().region.LKey }
 // RKey returns the key that a peer needs to access the memory, in host byte order.
 func (r *MR) RKey() uint32 { return r.now.Load().rkey }
 
-// Address returns the address of the first byte for peers and work requests, in host byte order.
+// Address returns the address of the first byte, as peers and work requests use it, in host byte order.
 func (r *MR) Address() uint64 { return r.now.Load().region.Address }
 
-// Len returns the size in bytes. For a region over the entire address space it is the largest uint64.
+// Len returns the size in bytes. For a region of the entire address space it is the largest uint64.
 func (r *MR) Len() uint64 { return r.now.Load().region.Length }
 
-// Advise announces memory that the device will use soon, in regions with on-demand paging. list names parts of regions
-// of this protection domain.
+// Advise prefetches memory that the device will use soon, in regions with on-demand paging. list contains parts of
+// regions of this protection domain.
 //
 // C: ibv_advise_mr
 //
@@ -342,8 +342,8 @@ func (p *PD) Advise(advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseM
 	return wrap(verb, p.name, libibverbs.AdviseMR(p.c, advice, flags, &list[0], uint32(len(list))))
 }
 
-// Close deregisters the memory and releases it: a pinned slice returns to the garbage collector, and a Buffer can be
-// closed. No work request that uses the region may be outstanding. Unbind memory windows first.
+// Close deregisters the memory. It unpins a slice and lets a Buffer be closed. No work request that uses the region may
+// be outstanding. Unbind memory windows first.
 //
 // C: ibv_dereg_mr
 //

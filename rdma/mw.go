@@ -11,10 +11,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// MW is a memory window: a key to a part of a memory region that can be granted and revoked without registering memory.
+// MW is a memory window: a remote key for a part of a memory region. It grants and revokes access without registering
+// memory.
 //
 // [QP.BindMW] binds a window of type 1; a request of [SendBatch.BindMW] or [WRProgram.BindMW] binds one of type 2.
-// Register the region with ACCESS_MW_BIND; it cannot be closed while a window is bound to it. A window of type 2
+// Register the region with ACCESS_MW_BIND. It cannot be closed while a window is bound to it. A window of type 2
 // belongs to the queue pair that bound it until it is invalidated or closed. Close it before the queue pair, because
 // ibv_destroy_qp waits for it on some kernels.
 //
@@ -24,7 +25,7 @@ type MW struct {
 	kind ibv.MWType
 	c    *ibv.MW
 	pd   *PD
-	rkey atomic.Uint32 // the last returned key, which a closed window keeps returning
+	rkey atomic.Uint32 // the last known key, for RKey after Close
 }
 
 // AllocMW creates a window that is not bound.
@@ -60,8 +61,8 @@ func (m *MW) PD() *PD { return m.pd }
 // Type returns ibv.MW_TYPE_1 or ibv.MW_TYPE_2.
 func (m *MW) Type() ibv.MWType { return m.kind }
 
-// RKey returns the key that a peer needs, in host byte order: that of the last [QP.BindMW] for a window of type 1, and
-// that of the last SetRKey for one of type 2.
+// RKey returns the window's remote key, in host byte order: the key of the last [QP.BindMW] for a window of type 1, and
+// that of the last SetRKey for a window of type 2.
 func (m *MW) RKey() uint32 {
 	if m.life.Hold() {
 		m.rkey.Store(atomic.LoadUint32(&m.c.RKey))
@@ -70,8 +71,8 @@ func (m *MW) RKey() uint32 {
 	return m.rkey.Load()
 }
 
-// NextRKey returns a key for the next bind of a window of type 2: RKey with another tag, the lowest 8 bits, which
-// belong to the user. A peer with an older key then loses access:
+// NextRKey returns a key for the next bind of a window of type 2: RKey with its lowest 8 bits, the tag, incremented.
+// The bind revokes access with older keys:
 //
 //	key := mw.NextRKey()
 //	b.BindMW(id, mw.Ptr(), key, info)
@@ -83,9 +84,8 @@ func (m *MW) RKey() uint32 {
 // Man: ibv_inc_rkey(3)
 func (m *MW) NextRKey() uint32 { return libibverbs.IncRKey(m.RKey()) }
 
-// SetRKey records the key of a posted bind of a window of type 2. C does not record it, and the next bind needs it.
-// Call it after the post, because providers read the old key while the bind is posted. On a closed window it does
-// nothing.
+// SetRKey records the key of a posted bind of a window of type 2, for the next bind. C does not record it. Call SetRKey
+// after the post, because providers read the old key during the post. On a closed window it does nothing.
 func (m *MW) SetRKey(rkey uint32) {
 	if m.life.Hold() {
 		atomic.StoreUint32(&m.c.RKey, rkey)
@@ -100,10 +100,10 @@ func (m *MW) SetRKey(rkey uint32) {
 // Man: ibv_alloc_mw(3)
 func (m *MW) Close() error { return m.end() }
 
-// BindMW binds a window of type 1 to a part of a memory region, which bind names with [MR.Ptr], or unbinds it with a
-// length of 0. It takes a slot of the send queue like a request, and its completion follows bind (SEND_SIGNALED, WRID).
-// The window has a new key at once; a peer can use it after the completion. The addresses in bind are those of the
-// region.
+// BindMW binds a window of type 1 to a part of a memory region, or unbinds it if the length is 0. Set the region in
+// bind with [MR.Ptr]; addresses in bind are those of the region. The bind occupies a slot of the send queue;
+// SEND_SIGNALED and WRID in bind determine its completion. The window has a new key at once, which peers can use after
+// the completion.
 //
 // C: ibv_bind_mw
 //
@@ -111,14 +111,14 @@ func (m *MW) Close() error { return m.end() }
 func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 	const verb = "ibv_bind_mw"
 	if m == nil || bind == nil {
-		return invalid(verb, q.name, "a memory window and its memory region must be set")
+		return invalid(verb, q.name, "the window or the bind is nil")
 	}
 	if q.send == nil {
 		return q.cannot(verb,
-			"it was created without a send queue (max_send_wr is 0, or it has no send completion queue)")
+			"it has no send queue, because max_send_wr is 0 or send_cq is not set")
 	}
 	if v := ibv.BindMWValidity(m.kind, ibv.BindMWVerb, q.kind); refusal.Refused(v) {
-		return invalid(verb, q.name, "%s is of %v: %s", m.name, m.kind, v.Reason)
+		return invalid(verb, q.name, "%s is a window of %v: %s", m.name, m.kind, v.Reason)
 	}
 	info := &bind.BindInfo
 	mr, err := lookup[MR](q.device, verb, q.name, "bind_info.mr", uintptr(info.MR))
@@ -126,7 +126,7 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 		return err
 	}
 	if mr == nil && (info.Addr != 0 || info.Length != 0) {
-		return invalid(verb, q.name, "bind_info has memory, but no memory region")
+		return invalid(verb, q.name, "bind_info has an address or a length, but no memory region")
 	}
 	holds := []*object{&q.object, &m.object}
 	if mr != nil {
@@ -135,7 +135,7 @@ func (q *QP) BindMW(m *MW, bind *ibv.MWBind) error {
 		}
 		if r := mr.Region(); info.Addr < r.Address || info.Addr-r.Address > r.Length ||
 			info.Length > r.Length-(info.Addr-r.Address) {
-			return invalid(verb, q.name, "%d bytes at %#x are not inside %s, which has %d at %#x", info.Length,
+			return invalid(verb, q.name, "%d bytes at %#x are not inside %s, which has %d bytes at %#x", info.Length,
 				info.Addr, mr.name, r.Length, r.Address)
 		}
 		holds = append(holds, &mr.object)

@@ -13,13 +13,13 @@ import (
 )
 
 // write writes 4 bytes to the start of the peer's memory with a remote key.
-func write(a, b *softEnd, rkey uint32) ibv.WCStatus {
+func write(a, b *softPeer, rkey uint32) ibv.WCStatus {
 	return a.post(func(s *SendBatch) { s.Write(1, b.mr.Address(), rkey).Add(a.mr.SGE(0, 4)).Signaled() }).Status
 }
 
 func TestType1Window(t *testing.T) {
 	pd := softPD(t)
-	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)
+	a, b := newSoftPeer(t, pd, ibv.QPT_RC), newSoftPeer(t, pd, ibv.QPT_RC)
 	connectSoft(t, a.qp, b.qp)
 	mw, err := pd.AllocMW(ibv.MW_TYPE_1)
 	require.NoError(t, err)
@@ -32,12 +32,12 @@ func TestType1Window(t *testing.T) {
 	wc := b.completion()
 	assert.Equal(t, ibv.WC_SUCCESS, wc.Status)
 	assert.Equal(t, ibv.WC_BIND_MW, wc.Opcode)
-	assert.NotEqual(t, before, mw.RKey(), "a new key")
+	assert.NotEqual(t, before, mw.RKey(), "the key has changed")
 	copy(a.mr.Bytes(), "ping")
 	assert.Equal(t, ibv.WC_SUCCESS, write(a, b, mw.RKey()))
 	assert.Equal(t, "ping", string(b.mr.Bytes()[:4]))
 	assert.ErrorIs(t, b.mr.Close(), syscall.EBUSY, "a window is bound to the region")
-	assert.Equal(t, 8, b.qp.SendQueue().Free(), "its slot is free again")
+	assert.Equal(t, 8, b.qp.SendQueue().Free(), "the slot is free again")
 
 	for _, refused := range []struct {
 		change func(b *ibv.MWBind)
@@ -45,7 +45,7 @@ func TestType1Window(t *testing.T) {
 	}{
 		{func(w *ibv.MWBind) { w.BindInfo.Length = 4097 }, "4097 bytes at "},
 		{func(w *ibv.MWBind) { w.BindInfo.Addr-- }, "are not inside MR "},
-		{func(w *ibv.MWBind) { w.BindInfo.MR = 0 }, "has memory, but no memory region"},
+		{func(w *ibv.MWBind) { w.BindInfo.MR = 0 }, "has an address or a length, but no memory region"},
 		{func(w *ibv.MWBind) { w.BindInfo.MR += 8 }, "bind_info.mr is not an open object of soft0"},
 		{func(w *ibv.MWBind) { w.BindInfo.MWAccessFlags = ibv.ACCESS_LOCAL_WRITE }, "IBV_ACCESS_LOCAL_WRITE"},
 	} {
@@ -64,14 +64,14 @@ func TestType1Window(t *testing.T) {
 
 func TestType2Window(t *testing.T) {
 	pd := softPD(t)
-	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)
+	a, b := newSoftPeer(t, pd, ibv.QPT_RC), newSoftPeer(t, pd, ibv.QPT_RC)
 	connectSoft(t, a.qp, b.qp)
 	mw, err := pd.AllocMW(ibv.MW_TYPE_2)
 	mw = keep(t, mw, err)
 	info := ibv.MWBindInfo{MR: b.mr.Ptr(), Addr: b.mr.Address(), Length: 8, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}
 	err = b.qp.BindMW(mw, &ibv.MWBind{BindInfo: info})
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	assert.ErrorContains(t, err, "IBV_MW_TYPE_2", "ibv_bind_mw is not for it")
+	assert.ErrorContains(t, err, "IBV_MW_TYPE_2", "ibv_bind_mw is only for type 1")
 
 	old := mw.RKey()
 	key := mw.NextRKey()

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Attributes refer to objects by address in C. If such an object is closed between Ptr and the call, either the call
-// fails or the new child keeps the object open; a child never refers to a closed object.
+// Attributes refer to objects by address. If an object is closed between Ptr and the call, either the call fails or the
+// new child keeps the object open. A child never refers to a closed object.
 func TestAttributeObjectsClosedConcurrently(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -70,7 +70,7 @@ func TestAttributeObjectsClosedConcurrently(t *testing.T) {
 					continue
 				}
 				created++
-				require.ErrorIs(t, refused, ErrInUse, "rejected before the call of C")
+				require.ErrorIs(t, refused, ErrInUse, "rejected before the call to C")
 				require.NoError(t, child.Close())
 				require.NoError(t, parent.Close())
 			}
@@ -79,8 +79,8 @@ func TestAttributeObjectsClosedConcurrently(t *testing.T) {
 	}
 }
 
-// The address of a closed object may be reused by a newer one. Attributes then refer to the newer one, which the child
-// keeps open.
+// If a newer object reuses the address of a closed one, attributes refer to the newer object, and the child keeps it
+// open.
 func TestReusedAddressesInAttributes(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()

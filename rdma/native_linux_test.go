@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// nativeDevice is a device whose slots are C functions: testdata/device.c, compiled by $CC or gcc. Without a compiler
-// it is libdevice.so of GOVERBS_TEST_LIBRARIES.
+// nativeDevice is a device whose verbs are C functions: testdata/device.c, compiled by $CC or gcc. Without a compiler,
+// libdevice.so in GOVERBS_TEST_LIBRARIES is used.
 var nativeDevice = sync.OnceValues(func() (*runtime.Library, error) {
 	l := &runtime.Library{Name: "device", SOName: "libdevice.so", Project: "rdma-core"}
 	dir := os.Getenv("GOVERBS_TEST_LIBRARIES")
@@ -51,7 +51,7 @@ func compileDevice(dir string) error {
 	return err
 }
 
-// needC skips a test of C functions in a build that cannot call them.
+// needC skips a test that calls C functions if the build cannot call them.
 func needC(t testing.TB) {
 	if !runtime.OpensLibraries {
 		t.Skip("this build cannot call C (goverbs_static)")
@@ -64,7 +64,7 @@ func native(t testing.TB) *device {
 	if errors.Is(err, exec.ErrNotFound) {
 		t.Skip("no C compiler: ", err)
 	}
-	require.NoError(t, err, "the C functions that the tests call")
+	require.NoError(t, err, "compile testdata/device.c")
 	d := newDevice(t, ibv.QPT_RC)
 	for name, slot := range map[string]*ibv.FuncPtr{
 		"device_post_send": &d.context.Ops.PostSend, "device_post_recv": &d.context.Ops.PostRecv,
@@ -74,7 +74,7 @@ func native(t testing.TB) *device {
 		require.NoError(t, err)
 		*slot = ibv.FuncPtr(address)
 	}
-	// All tests of the process share the device, so discard what earlier ones have left.
+	// All tests of the process share the device, so discard the state of earlier tests.
 	cq, err := NewCompletionQueue(&d.cq, QueueOptions{Way: "system", Unchecked: true})
 	require.NoError(t, err)
 	for n, wcs := 1, make([]ibv.WC, 64); n > 0; {
@@ -112,7 +112,7 @@ func TestNativeReqNotify(t *testing.T) {
 	}
 }
 
-// Building, patching, posting and polling do not allocate, however C is called, checked or not.
+// Building, patching, posting and polling do not allocate, with either way to call C, checked or unchecked.
 func TestNoAllocation(t *testing.T) {
 	if !runtime.Fast {
 		t.Skip("calls of this build go through purego, which allocates")
@@ -129,7 +129,7 @@ func TestNoAllocation(t *testing.T) {
 			require.NoError(t, err)
 			b, r := sendBatch(t, 16, 1, 8), recvBatch(t, 16, 1)
 			wcs := make([]ibv.WC, 16)
-			for n := 1; n > 0; { // discards completions of other tests
+			for n := 1; n > 0; { // discard completions of other tests
 				n, err = cq.Poll(wcs)
 				require.NoError(t, err)
 			}
@@ -167,7 +167,7 @@ func TestNoAllocation(t *testing.T) {
 	}
 }
 
-// After C rejected a list, a checked queue has taken the slots of the requests before the failing one.
+// After C has rejected a request, the slots of the requests before it are taken.
 func TestNativeRefusal(t *testing.T) {
 	for _, way := range []string{"blocking", "system"} {
 		d := native(t)
@@ -192,7 +192,7 @@ func TestNativeRefusal(t *testing.T) {
 	}
 }
 
-// The number of posted requests that a post returns does not depend on the previous post.
+// The returned number of posted requests does not depend on the previous post.
 func TestPostedAfterFailure(t *testing.T) {
 	for _, way := range []string{"blocking", "system"} {
 		for _, unchecked := range []bool{false, true} {
@@ -222,7 +222,7 @@ func TestPostedAfterFailure(t *testing.T) {
 				assert.Equal(t, 2, posted)
 				_, err = q.Post(writes(b, 0, 1))
 				require.NoError(t, err)
-				b.Reset() // as long as the last one
+				b.Reset() // same length as the previous batch
 				b.Send(1).SGE(1, 2, 3).SGE(4, 5, 6)
 				_, err = q.Post(b)
 				assert.Error(t, err)

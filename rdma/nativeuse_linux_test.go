@@ -72,7 +72,7 @@ func TestManyGoroutines(t *testing.T) {
 	assert.Equal(t, 1024, q.Free())
 }
 
-// A closed batch is rejected, however the queue calls C.
+// A closed batch is rejected, with either way to call C.
 func TestClosedBatch(t *testing.T) {
 	for _, way := range []string{"blocking", "system"} {
 		d := native(t)

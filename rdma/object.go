@@ -18,16 +18,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// object is the common part of all objects of a device: a lifetime that begins and ends in C, with the rules of
-// [Device].
+// object is embedded in all objects. It implements the lifetime rules of [Device].
 type object struct {
 	life   life.Life
-	name   string // "QP 0x12 (RC)", "PD 3 on mlx5_0"; complete after the object was created
+	name   string // "QP 0x12 (RC)", "PD 3 on mlx5_0"; set by begin
 	device string // name of its device, or ""
 }
 
-// begin starts the object's lifetime, as a child of its parents, which the caller keeps open by use. destroy destroys
-// it in C.
+// begin starts the object's lifetime as a child of its parents. The caller keeps the parents open with use. destroy
+// destroys the object in C.
 func (o *object) begin(name string, destroy func() error, parents ...*object) {
 	o.name = name
 	o.life.Begin(name, func() (gone bool, err error) {
@@ -40,7 +39,7 @@ func (o *object) begin(name string, destroy func() error, parents ...*object) {
 	}, lives(parents)...)
 }
 
-// lateError is an error of destroying an object that is gone nevertheless.
+// lateError is an error of destroying an object that was destroyed nevertheless.
 type lateError struct{ error }
 
 // late returns err as a lateError, or nil.
@@ -59,15 +58,15 @@ func lives(all []*object) []*life.Life {
 	return own
 }
 
-// String names the object, for logs: "QP 0x11 (RC) on mlx5_0", or "QP 0x11 (RC) on mlx5_0, closed". It has no keys,
-// because they give access to memory. It neither calls C nor waits; any goroutine may call it at any time.
+// String names the object, for logs: "QP 0x11 (RC) on mlx5_0", or "QP 0x11 (RC) on mlx5_0, closed". It leaves out keys,
+// because they give access to memory. It does not block, and any goroutine may call it at any time.
 func (o *object) String() string {
 	name := o.name
 	if name == "" {
 		return "an object that was never created"
 	}
-	if on := " on " + o.device; o.device != "" && !strings.HasSuffix(name, on) { // for names that are unique only on the device
-		name += on
+	if on := " on " + o.device; o.device != "" && !strings.HasSuffix(name, on) {
+		name += on // the name may be unique only on its device
 	}
 	if o.life.IsGone() {
 		name += ", closed"
@@ -78,12 +77,12 @@ func (o *object) String() string {
 // LogValue is String, for package log/slog.
 func (o *object) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
-// use begins a call, which Close waits for; done ends it. It fails if the object is closed.
+// use keeps the object open until done is called. It fails if the object is closed.
 func (o *object) use(verb string) error { return o.life.Use(verb) }
 
 func (o *object) done() { o.life.Done() }
 
-// useAll is use for several objects: it begins a call on all of them, or on none if one is closed.
+// useAll is use for several objects. If one is closed, it fails and keeps none of them open.
 func useAll(verb string, all ...*object) error { return life.UseAll(verb, lives(all)...) }
 
 func doneAll(all ...*object) { life.DoneAll(lives(all)...) }
@@ -91,11 +90,11 @@ func doneAll(all ...*object) { life.DoneAll(lives(all)...) }
 // isClosed reports whether the object is closed or being closed.
 func (o *object) isClosed() bool { return o.life.IsClosed() }
 
-// end closes the object.
+// end is Close.
 func (o *object) end() error { return o.life.Close() }
 
-// Object is a [Device] or any object created from one. It exists in C until it is closed. Batches and programs are
-// plain memory, not Objects.
+// Object is a [Device] or an object created from one. It exists in C until it is closed. Batches and programs are not
+// Objects: they are only memory.
 type Object interface {
 	Close() error
 	itself() *object
@@ -114,12 +113,12 @@ func livesOf(all []Object) []*life.Life {
 	return own
 }
 
-// CloseAll closes objects that may depend on one another, given in any order. Children are closed before their parents;
-// independent objects are closed in the given order. If objects outside the list depend on one of them, CloseAll closes
-// nothing; the error names them and matches [ErrInUse]. After that check and before the first object is destroyed,
-// CloseAll calls ready, which may be nil; if ready returns an error, all objects stay open. If C fails to destroy an
-// object, those before it are closed, and the error names them; the others stay open. CloseAll skips closed objects and
-// waits for calls in progress. If an object is nil, CloseAll closes nothing.
+// CloseAll closes objects that may depend on one another, given in any order. It closes children before their parents,
+// and independent objects in the given order. If other objects depend on one of them, CloseAll closes nothing; the
+// error names the others and matches [ErrInUse]. After that check, CloseAll calls ready, unless it is nil; if ready
+// returns an error, all objects stay open. If C fails to destroy an object, that object and the following ones stay
+// open, and the error names the objects that were closed. CloseAll skips closed objects and waits for calls in
+// progress. If an object is nil, CloseAll closes nothing.
 func CloseAll(ready func() error, all ...Object) error {
 	if err := anyNil("CloseAll", all); err != nil {
 		return err
@@ -137,7 +136,8 @@ func anyNil(verb string, all []Object) error {
 	return nil
 }
 
-// Needed returns the error that CloseAll would return because others depend on an object, or nil. It closes nothing.
+// Needed returns the error that CloseAll would return if other objects depend on one of these, or nil. It closes
+// nothing.
 func Needed(all ...Object) error {
 	if err := anyNil("Needed", all); err != nil {
 		return err
@@ -145,22 +145,22 @@ func Needed(all ...Object) error {
 	return life.Needed(livesOf(all)...)
 }
 
-// WriteLeaks writes the open objects of this package and of rdma/cm, one line per place of creation, if the environment
-// variable GOVERBS_LEAKS was set when the program started. The place of an accepted connection is the call of Accept.
-// Call it at the end of main. Tests use package rdmatest.
+// WriteLeaks writes the open objects of this package and of rdma/cm, if the environment variable GOVERBS_LEAKS was set
+// when the program started. It writes one line per source location that created objects; for an accepted connection,
+// this is the call of Accept. Call WriteLeaks at the end of main. In tests, use package rdmatest.
 func WriteLeaks(w io.Writer) error { return life.WriteNotes(w) }
 
-// goneForGood explains why C does not destroy an object of an unplugged device. The package may not know yet that it
-// was unplugged.
+// goneForGood explains why C fails with EIO to destroy an object of an unplugged device. The event that reports the
+// removal may not have arrived yet.
 const goneForGood = "the device was unplugged; libibverbs then frees its objects only if " +
 	"RDMAV_ALLOW_DISASSOC_DESTROY=1 was set when the program started"
 
-// createObject creates an object in C, under its device and other parents, and registers it. Every constructor calls
-// it. owner is the object that the user gets; it must be complete, because events find it from here on. The parents are
-// kept open until create returns.
+// createObject creates an object in C and registers it as a child of its device and of other parents. Every constructor
+// calls it. owner is the object that the caller returns to the user; it must be complete, because events can look it up
+// at once. createObject keeps the parents open until create returns.
 func createObject[C any](d *Device, o *object, to **C, owner any, verb string, create func() (*C, error),
 	destroy func(*C) error, name func(*C) string, parents ...*object) error {
-	if d == nil { // nil, or of a parent that is the zero value of its type: neither can be used
+	if d == nil { // d is nil, or the parent is a zero object
 		return useAll(verb, append(parents, new(object))...)
 	}
 	parents = append([]*object{&d.object}, parents...)
@@ -198,7 +198,7 @@ func createObject[C any](d *Device, o *object, to **C, owner any, verb string, c
 	return nil
 }
 
-// whileOpen returns C's object, or nil after Close, because C has freed it.
+// whileOpen returns C's object, or nil after Close has freed it.
 func whileOpen[C any](o *object, c *C) *C {
 	if o.life.IsGone() {
 		return nil
@@ -206,7 +206,7 @@ func whileOpen[C any](o *object, c *C) *C {
 	return c
 }
 
-// closedAddress is the address of a closed object in attributes. No object has it, so every lookup reports the mistake.
+// closedAddress stands for a closed object in attributes. No object has this address, so lookup reports the mistake.
 const closedAddress = 1
 
 // ptrWhileOpen is whileOpen for attributes.
@@ -225,7 +225,7 @@ func made[T any](o *T, err error) (*T, error) {
 	return o, nil
 }
 
-// each iterates over results of next. It yields the first error and ends.
+// each returns an iterator over the results of next. It yields the first error and ends.
 func each[T any](next func() (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for {

@@ -20,14 +20,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// CloseAll closes objects that depend on each other and skips closed ones. If an object outside the list depends on one
-// of them, or the prepare step fails, it closes nothing and all stay usable.
+// CloseAll closes objects that depend on each other and skips closed ones. If another object depends on one of them, or
+// ready fails, it closes nothing and all stay usable.
 func TestCloseAll(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	loop(t, e.qp)
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	connectToSelf(t, e.qp)
 	mr, err := pd.RegMR(make([]byte, 64), 0)
 	require.NoError(t, err)
 	all := []Object{e.qp, e.cq, e.channel, pd, d}
@@ -41,10 +41,10 @@ func TestCloseAll(t *testing.T) {
 	}
 
 	failed := errors.New("not now")
-	never := func() error { t.Error("called although an object has other children"); return failed }
+	never := func() error { t.Error("ready was called although an object has other children"); return failed }
 	for _, err := range []error{Needed(all...), CloseAll(never, all...)} {
 		assert.ErrorIs(t, err, ErrInUse)
-		assert.ErrorContains(t, err, "it is needed by "+mr.name+", which")
+		assert.ErrorContains(t, err, "needed by "+mr.name+", which")
 	}
 	works(1)
 	require.NoError(t, mr.Close())
@@ -64,7 +64,7 @@ func TestCloseAll(t *testing.T) {
 	require.NoError(t, Needed(all...))
 }
 
-// CloseAll succeeds for objects that two goroutines close in different orders, or that are closed twice at once.
+// CloseAll succeeds if two goroutines close the same objects at once, in different orders.
 func TestCloseAllInAnyOrder(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -96,7 +96,7 @@ func TestCloseAllInAnyOrder(t *testing.T) {
 	}
 }
 
-// permutations calls f with every order of 0 to n-1.
+// permutations calls f with every permutation of 0 to n-1.
 func permutations(n int, f func(order []int)) {
 	order := make([]int, 0, n)
 	var next func()
@@ -116,8 +116,8 @@ func permutations(n int, f func(order []int)) {
 	next()
 }
 
-// family returns a device and its descendants, parents first. The protection domain of the region is newer than the
-// region.
+// family returns a device and its descendants, parents before children, except that the region's protection domain is
+// newer than the region.
 func family(t *testing.T, b runtime.Backend, name string, kind ibv.QPType) []Object {
 	t.Helper()
 	d, err := OpenOn(b, name)
@@ -140,8 +140,7 @@ func family(t *testing.T, b runtime.Backend, name string, kind ibv.QPType) []Obj
 	return []Object{d, pd, mr, channel, cq, qp}
 }
 
-// In whatever order CloseAll gets objects, C destroys children before parents. A device that is closed first frees what
-// its children still use.
+// CloseAll destroys children before parents in C, whatever the order of its arguments.
 func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 	f, _, pd := fakePD(t)
 	fakeQP(t, pd)
@@ -174,7 +173,7 @@ func TestCloseAllDestroysChildrenFirst(t *testing.T) {
 	})
 }
 
-// Like the kernel, the software device rejects the destruction of objects in use.
+// CloseAll succeeds in every order on the software device, which, like the kernel, rejects destroying objects in use.
 func TestCloseAllInEveryOrderOnSoft(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -206,7 +205,7 @@ func TestCloseAllKeepsOrderOfIndependentObjects(t *testing.T) {
 	window, err := pd.AllocMW(ibv.MW_TYPE_1)
 	require.NoError(t, err)
 	busy := func() (bool, error) { return false, &VerbError{Errno: syscall.EBUSY} }
-	window.itself().life.Begin("a window that C keeps", busy, &pd.life)
+	window.itself().life.Begin("a window that C fails to destroy", busy, &pd.life)
 	err = CloseAll(nil, append(regions, window)...)
 	var names []string
 	for _, o := range regions {
@@ -216,6 +215,6 @@ func TestCloseAllKeepsOrderOfIndependentObjects(t *testing.T) {
 	assert.ErrorContains(t, err, "closed before it: "+strings.Join(names, ", "))
 	assert.False(t, window.isClosed())
 	require.NoError(t, libibverbs.DeallocMW(window.c))
-	window.life.Begin("a window that is gone", func() (bool, error) { return true, nil }, &pd.life)
+	window.life.Begin("a destroyed window", func() (bool, error) { return true, nil }, &pd.life)
 	require.NoError(t, window.Close())
 }

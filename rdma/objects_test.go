@@ -19,7 +19,7 @@ import (
 func openSoft(t testing.TB) *Device {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
-	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // the runtime's, while it runs our cleanups
+	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // runs the cleanups
 	t.Cleanup(func() { assert.NoError(t, goleak.Find(before, cleanups), "goroutines leaked by the test") })
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -35,8 +35,8 @@ func closeAtEnd[T interface{ Close() error }](t testing.TB, o T, err error) T {
 	return o
 }
 
-// end is a queue pair with the objects it uses.
-type end struct {
+// testQP is a queue pair with the objects it uses.
+type testQP struct {
 	t       testing.TB
 	pd      *PD
 	channel *CompChannel
@@ -47,11 +47,11 @@ type end struct {
 	wcs     []ibv.WC
 }
 
-var endCaps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
+var smallCap = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
 
-func newEnd(t testing.TB, pd *PD, kind ibv.QPType, srq *SRQ, o QueueOptions) *end {
+func newTestQP(t testing.TB, pd *PD, kind ibv.QPType, srq *SRQ, o QueueOptions) *testQP {
 	t.Helper()
-	e := &end{t: t, pd: pd, wcs: make([]ibv.WC, 64)}
+	e := &testQP{t: t, pd: pd, wcs: make([]ibv.WC, 64)}
 	channel, err := pd.Device().CreateCompChannel()
 	e.channel = closeAtEnd(t, channel, err)
 	cq, err := pd.Device().CreateCQ(64, e.channel, 0)
@@ -65,10 +65,10 @@ func newEnd(t testing.TB, pd *PD, kind ibv.QPType, srq *SRQ, o QueueOptions) *en
 	return e
 }
 
-// newQP creates another queue pair on the same completion queue.
-func (e *end) newQP(kind ibv.QPType, srq *SRQ, o QueueOptions) *QP {
+// newQP creates another queue pair with the same completion queue.
+func (e *testQP) newQP(kind ibv.QPType, srq *SRQ, o QueueOptions) *QP {
 	e.t.Helper()
-	attr := &ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: endCaps}
+	attr := &ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), Cap: smallCap}
 	if srq != nil {
 		attr.SRQ = srq.Ptr()
 	}
@@ -77,8 +77,8 @@ func (e *end) newQP(kind ibv.QPType, srq *SRQ, o QueueOptions) *QP {
 	return qp
 }
 
-// loop connects a queue pair to itself.
-func loop(t testing.TB, qp *QP) *QP {
+// connectToSelf connects a queue pair to itself.
+func connectToSelf(t testing.TB, qp *QP) *QP {
 	t.Helper()
 	if qp.Type() == ibv.QPT_UD {
 		require.NoError(t, qp.Ready())
@@ -90,17 +90,17 @@ func loop(t testing.TB, qp *QP) *QP {
 	return qp
 }
 
-// self returns an end whose queue pair is connected to itself.
-func self(t testing.TB, kind ibv.QPType) *end {
+// selfConnected returns a queue pair that is connected to itself.
+func selfConnected(t testing.TB, kind ibv.QPType) *testQP {
 	t.Helper()
 	pd, err := openSoft(t).AllocPD()
-	e := newEnd(t, closeAtEnd(t, pd, err), kind, nil, QueueOptions{})
-	loop(t, e.qp)
+	e := newTestQP(t, closeAtEnd(t, pd, err), kind, nil, QueueOptions{})
+	connectToSelf(t, e.qp)
 	return e
 }
 
-// write posts empty writes, which access no memory and all complete.
-func (e *end) write(from uint64, n int) {
+// write posts signaled empty writes, which access no memory.
+func (e *testQP) write(from uint64, n int) {
 	e.t.Helper()
 	_, err := e.qp.PostSend(emptyWrites(e.send, from, n))
 	require.NoError(e.t, err)
@@ -115,7 +115,7 @@ func emptyWrites(b *SendBatch, from uint64, n int) *SendBatch {
 }
 
 // receive posts empty receives.
-func (e *end) receive(from uint64, n int) {
+func (e *testQP) receive(from uint64, n int) {
 	e.t.Helper()
 	e.recv.Reset()
 	for i := range uint64(n) {
@@ -125,8 +125,7 @@ func (e *end) receive(from uint64, n int) {
 	require.NoError(e.t, err)
 }
 
-// soon returns a context with a timeout that ends hanging tests. It is long because many goroutines on a busy machine
-// can take 20 s.
+// soon returns a context with a timeout that ends hanging tests. Many goroutines on a busy machine can take 20 s.
 func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)

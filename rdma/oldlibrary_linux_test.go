@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestSlotsOfOlderLibraries: an object of an older library is too short for some slots, and the memory at their offsets
-// holds other data. testdata/device.c imitates a library of release 44.0 in a child process.
+// TestSlotsOfOlderLibraries: structures of an older library are too short for some slots, so memory at their offsets
+// must not be read. testdata/device.c imitates release 44.0 in a child process.
 func TestSlotsOfOlderLibraries(t *testing.T) {
 	needC(t)
 	const inside = "GOVERBS_TEST_OLD_LIBRARY"

@@ -13,12 +13,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// A queue pair accepts the operations that it was created for. Created without a list, it accepts all of its type.
+// A queue pair created with send_ops_flags accepts only these operations. Otherwise it accepts all operations of its
+// type.
 func TestSendOpsFlags(t *testing.T) {
 	asked := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD
 	of := map[bool]QueueOptions{false: options(64, 1, 0), true: options(64, 1, 0)}
 	only := of[true]
-	only.onlyOperations(asked)
+	only.limitOperations(asked)
 	of[true] = only
 	for some, o := range of {
 		d := newDevice(t, ibv.QPT_RC)
@@ -40,22 +41,22 @@ func TestSendOpsFlags(t *testing.T) {
 				assert.NoError(t, err, "%v", op)
 				continue
 			}
-			assert.ErrorContains(t, err, op.String()+" was not asked for when the queue pair was made, and its "+
-				"library may have no room for it: add "+ibv.WRBuilder(op).SendOps.String()+
-				" to SendOpsFlags (asked for: IBV_WR_SEND, IBV_WR_ATOMIC_FETCH_AND_ADD")
+			assert.ErrorContains(t, err, "the queue pair was created without "+op.String()+": add "+
+				ibv.WRBuilder(op).SendOps.String()+" to SendOpsFlags (it has: IBV_WR_SEND, IBV_WR_ATOMIC_FETCH_AND_ADD")
 			assert.ErrorIs(t, err, syscall.EINVAL)
 		}
 	}
 	d := newDevice(t, ibv.QPT_RC)
-	only.onlyOperations(asked)
+	only.limitOperations(asked)
 	err := sendQueue(t, d, only).BindMW(&ibv.MW{}, &ibv.MWBind{})
-	assert.ErrorContains(t, err, "ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x0): IBV_WR_BIND_MW was not asked for")
+	assert.ErrorContains(t, err, "ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x0): the queue pair was created without "+
+		"IBV_WR_BIND_MW")
 	only.Unchecked = true
 	_, err = sendQueue(t, d, only).Post(writes(sendBatch(t, 1, 1, 0), 1, 1))
-	assert.NoError(t, err, "an unchecked queue leaves it to C")
+	assert.NoError(t, err, "an unchecked queue passes it to C")
 }
 
-// Queue pair numbers have 16 bits on devices whose library truncates them, and 24 bits elsewhere.
+// Checks limit remote queue pair numbers to 16 bits for libefa, which truncates them, and to 24 bits for others.
 func TestRemoteQPNumBits(t *testing.T) {
 	of := func(provider string) QueueOptions {
 		o := options(4, 1, 0)
@@ -84,7 +85,7 @@ func TestRemoteQPNumBits(t *testing.T) {
 	}
 }
 
-// A receive without scatter/gather entries is rejected only where the library of the device would count it.
+// A receive without scatter/gather entries is rejected only for libefa.
 func TestReceivesWithoutEntries(t *testing.T) {
 	for _, provider := range []string{"mlx5", "efa"} {
 		o := options(4, 2, 0)
@@ -100,12 +101,12 @@ func TestReceivesWithoutEntries(t *testing.T) {
 			assert.Equal(t, 2, n)
 			continue
 		}
-		assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (UD): WR 1 (id 0x2): a receive without entries, which the "+
-			"device's library counts and never gives to the device: give it an entry: invalid argument")
+		assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (UD): WR 1 (id 0x2): no entries; the device's library "+
+			"would count the receive but never pass it to the device: add an entry: invalid argument")
 		assert.Equal(t, 4, q.Free())
 		b.WR(1).NumSGE = 3
 		_, err = q.Post(b)
-		assert.ErrorContains(t, err, "3 entries, and the queue takes 2 at most")
+		assert.ErrorContains(t, err, "3 entries exceed the queue's limit of 2")
 		b.WR(1).NumSGE = 2
 		_, err = q.Post(b)
 		assert.NoError(t, err)

@@ -9,8 +9,9 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// QPParts are the objects and options from which [Device.NewRC], [Device.NewUC] and [Device.NewUD] build a queue pair.
-// They create objects for nil fields and close them with the queue pair. The zero value suits most programs.
+// QPParts holds the objects and options of a queue pair that [Device.NewRC], [Device.NewUC] or [Device.NewUD] creates.
+// These methods create objects for nil fields; closing the queue pair closes them as well. The zero value suits most
+// programs.
 type QPParts struct {
 	PD      *PD          // nil: a new one, which QP.PD returns
 	CQ      *CQ          // for sends and receives; nil: a new one with a channel, which QP.SendCQ returns
@@ -19,22 +20,22 @@ type QPParts struct {
 	Options QueueOptions // for posting, and for polling a completion queue created here
 }
 
-// NewRC creates a queue pair of a reliable connection, in state RESET, and the objects it needs. Call [QP.Connect]
-// next. Closing the queue pair closes the objects that NewRC created, in the right order, and regions of [QP.RegMR].
-// Close fails and closes nothing if another object needs one of these: a region of the queue pair's PD, for example, or
-// another queue pair on its completion queue.
+// NewRC creates a queue pair of type RC in state RESET, and the objects that it needs. Call [QP.Connect] next. Closing
+// the queue pair also closes the objects that NewRC created and the regions of [QP.RegMR]. If another object depends on
+// one of these, such as a region of the queue pair's PD or another queue pair on its completion queue, Close fails and
+// closes nothing.
 //
 // C: ibv_alloc_pd, ibv_create_comp_channel, ibv_create_cq, ibv_create_qp
 //
 // Man: ibv_create_qp(3)
 func (d *Device) NewRC(p QPParts) (*QP, error) { return d.newQP(ibv.QPT_RC, p) }
 
-// NewUC is NewRC for an unreliable connection.
+// NewUC is like NewRC, for a queue pair of type UC.
 //
 // Man: ibv_create_qp(3)
 func (d *Device) NewUC(p QPParts) (*QP, error) { return d.newQP(ibv.QPT_UC, p) }
 
-// NewUD is NewRC for datagrams. The queue pair is in state RTS, because it needs no peer.
+// NewUD is like NewRC, for a queue pair of type UD. The queue pair is in state RTS, because it needs no connection.
 //
 // Man: ibv_create_qp(3)
 func (d *Device) NewUD(p QPParts) (*QP, error) {
@@ -49,7 +50,7 @@ func (d *Device) NewUD(p QPParts) (*QP, error) {
 	return q, nil
 }
 
-// owned are the objects that are closed with a queue pair.
+// owned holds the objects that are closed together with a queue pair.
 type owned struct {
 	mu  sync.Mutex
 	all []Object
@@ -109,8 +110,8 @@ func (d *Device) newQP(kind ibv.QPType, p QPParts) (q *QP, err error) {
 	return q, nil
 }
 
-// RegMR registers a Go slice in the queue pair's protection domain, like [PD.RegMR]. Closing the queue pair closes the
-// region, when the device has done with its memory.
+// RegMR registers a Go slice in the queue pair's protection domain, like [PD.RegMR]. Closing the queue pair also closes
+// the region, after the device has stopped using its memory.
 //
 // C: ibv_reg_mr
 //
@@ -133,7 +134,7 @@ func (q *QP) RegMR(b []byte, access ibv.AccessFlags) (*MR, error) {
 	return mr, nil
 }
 
-// parts returns the objects that are closed with the queue pair.
+// parts returns the objects that are closed together with the queue pair.
 func (q *QP) parts() []Object {
 	if own := q.owned.Load(); own != nil {
 		return own.objects()

@@ -12,7 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestNewQP: each kind of queue pair works with the objects created for it. Closing it closes those and no others.
+// TestNewQP: each type of queue pair works with the objects created for it. Closing it closes these objects and no
+// others.
 func TestNewQP(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	keep(t, fabric, err)
@@ -29,7 +30,7 @@ func TestNewQP(t *testing.T) {
 			if kind == ibv.QPT_UD {
 				assert.Equal(t, ibv.QPS_RTS, qp.State())
 			} else {
-				loop(t, qp)
+				connectToSelf(t, qp)
 			}
 			mr, err := qp.RegMR(make([]byte, 256), ibv.ACCESS_LOCAL_WRITE)
 			require.NoError(t, err)
@@ -70,7 +71,7 @@ func TestNewQP(t *testing.T) {
 			other, err := qp.PD().RegMR(make([]byte, 8), 0)
 			require.NoError(t, err)
 			err = qp.Close()
-			assert.ErrorIs(t, err, ErrInUse, "the user's own region needs the PD")
+			assert.ErrorIs(t, err, ErrInUse, "the caller's region uses the PD")
 			assert.ErrorContains(t, err, other.name)
 			assert.NotEqual(t, ibv.QPS_UNKNOWN, qp.State(), "the queue pair is not closed")
 			require.NoError(t, other.Close())
@@ -83,7 +84,7 @@ func TestNewQP(t *testing.T) {
 	}
 }
 
-// TestNewQPCloses: Close, or a creation that fails at any step, leaves only the caller's objects.
+// TestNewQPCloses: after Close, or after a creation that fails at any step, only the caller's objects are open.
 func TestNewQPCloses(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	keep(t, fabric, err)
@@ -98,7 +99,7 @@ func TestNewQPCloses(t *testing.T) {
 		second, err := qp.RegMR(make([]byte, 8), 0)
 		require.NoError(t, err)
 		require.NoError(t, second.Close())
-		loop(t, qp)
+		connectToSelf(t, qp)
 		recv := recvBatch(t, 1, 1)
 		recv.Recv(1).Add(mr.SGE(0, 0))
 		_, err = qp.PostRecv(recv)
@@ -130,7 +131,7 @@ func TestNewQPCloses(t *testing.T) {
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
 	srq = keep(t, srq, err)
 	given := fabric.Resources()
-	for _, p := range []QPParts{{PD: pd}, {CQ: cq, Cap: endCaps}, {PD: pd, CQ: cq, Cap: endCaps}, {SRQ: srq}} {
+	for _, p := range []QPParts{{PD: pd}, {CQ: cq, Cap: smallCap}, {PD: pd, CQ: cq, Cap: smallCap}, {SRQ: srq}} {
 		qp, err := d.NewRC(p)
 		require.NoError(t, err)
 		assert.Equal(t, p.SRQ, qp.SRQ())

@@ -15,15 +15,15 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Path is how queues access their device. A queue takes the first of these when it is created: that of [QueueOptions];
-// that of [Device.UsePath]; the backend of the device, if it is a Path; the functions of the provider. Its methods are
+// Path connects queues to their device. When a queue is created, it uses the first of: the path in [QueueOptions], that
+// of [Device.UsePath], the backend of the device if it is a Path, and the functions of the provider. The methods are
 // named after C functions and have the same arguments and results: 0 or an errno; Poll returns the number of
-// completions, or a negative number. A Path must be safe for concurrent use. A post must not keep the list, bad, or
-// memory that they refer to. A post that panics has posted nothing.
+// completions or a negative number. A Path must be safe for concurrent use. A post must not keep the list, bad, or
+// memory that they refer to. A post that panics must not have posted anything.
 //
-// Programs use the path, too: a [WRProgram] is posted as a list, and a [PollProgram] polls with Poll. If a list or
-// ibv_poll_cq cannot express a program, its error is [ErrNotSupported]. BindMW and operations of shared receive queues
-// with tag matching call the device's own functions.
+// Programs use the path too: a [WRProgram] is posted as a list, and a [PollProgram] calls Poll. If ibv_send_wr or
+// ibv_wc cannot express a program, the error is [ErrNotSupported]. BindMW and tag matching operations of shared receive
+// queues bypass the path.
 type Path interface {
 	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
 	PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
@@ -33,29 +33,29 @@ type Path interface {
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
 }
 
-// route describes how a queue calls a function of its provider or backend, with the provider's name.
+// route holds the way in which a queue calls its provider or backend, and the provider's name.
 type route struct {
 	way      runtime.Way
 	provider string
 }
 
-// Way returns how the queue is called.
+// Way returns the way in which the queue calls the provider.
 func (s *route) Way() runtime.Way { return s.way }
 
-// Provider returns the name of the provider that the queue's code belongs to, "software" if the code is in Go (a
-// software device, package native, or a Path), or "" if it was not recognised.
+// Provider returns the name of the provider whose functions the queue calls, "software" for functions in Go (a software
+// device, package native, or a Path), or "" if the provider was not recognized.
 func (s *route) Provider() string { return s.provider }
 
-// callsC reports whether a queue may call the function itself: it is C's function and may be called directly.
+// callsC reports whether p is a C function that the queue may call directly.
 func (s *route) callsC(p Path) bool {
 	_, c := p.(*provider.Function)
 	return c && s.way == runtime.System && s.provider != provider.Software && runtime.Direct()
 }
 
-// newRoute selects how the function at fn is called and through which path: that of the options, the backend's, or the
-// provider's. name is the verb in C.
+// newRoute selects the way and the path by which the function at fn is called: the options' path, the backend's, or the
+// provider's. name is the C verb.
 func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions) (s route, p Path, err error) {
-	if o.Path != nil { // called without further decisions
+	if o.Path != nil {
 		s.provider = provider.Software
 		p, err = trace.Of(o.Path)
 		return s, p, err
@@ -73,7 +73,7 @@ func newRoute(fn ibv.FuncPtr, verb provider.Verbs, name string, o *QueueOptions)
 	return s, p, err
 }
 
-// driverOf returns the name of a queue's driver: that of its provider, or in package native that of the device.
+// driverOf returns the name of a queue's driver: its provider, or the driver of a device of package native.
 func driverOf(name string, c ibv.Ptr[ibv.Context]) string {
 	if name == provider.Software {
 		if b, ok := runtime.BackendOf(uintptr(c)).(interface{ Driver(*ibv.Context) string }); ok {
@@ -83,8 +83,8 @@ func driverOf(name string, c ibv.Ptr[ibv.Context]) string {
 	return name
 }
 
-// missing returns the error of a slot that cannot be called, or nil. Objects of older libraries are too short for some
-// slots: other data follows them.
+// missing returns an error if fn, the function name of an object, cannot be called. Objects of older libraries lack the
+// fields of newer functions, and other data follows them in memory.
 func missing(fn ibv.FuncPtr, name, object string) error {
 	since := ""
 	for _, f := range libibverbs.NewSlots {
@@ -104,7 +104,7 @@ func missing(fn ibv.FuncPtr, name, object string) error {
 		Project: "rdma-core", Since: since}
 }
 
-// errnoOf returns the errno of a failed call, or EIO for old libraries that return -1 without setting one.
+// errnoOf returns the errno of a failed call, or EIO for old libraries, which return -1 without an errno.
 func errnoOf(result int32) runtime.Errno {
 	switch {
 	case result == -1:
@@ -115,14 +115,14 @@ func errnoOf(result int32) runtime.Errno {
 	return runtime.Errno(result)
 }
 
-// directQueue is a queue that its path owns, and the maker of the path. It is nil for a queue that reaches the device
-// in another way.
+// directQueue is a queue whose path accesses the device's memory in Go, and the maker of the path. It is nil for other
+// queues.
 type directQueue struct {
 	datapath.Queue
 	maker datapath.Maker
 }
 
-// directQueueOf makes the path of a queue that C has created, if p is a Maker. Otherwise it returns p.
+// directQueueOf creates the path of a queue that C created if p is a Maker. Otherwise it returns p.
 func directQueueOf(p Path, queue func(datapath.Maker) (datapath.Queue, error)) (Path, *directQueue, error) {
 	maker, ok := p.(datapath.Maker)
 	if !ok {
@@ -135,13 +135,13 @@ func directQueueOf(p Path, queue func(datapath.Maker) (datapath.Queue, error)) (
 	return path, &directQueue{path, maker}, nil
 }
 
-// queueOf returns the queue that a path owns, or nil.
+// queueOf returns the datapath.Queue of a path, or nil.
 func queueOf(p Path) datapath.Queue {
 	q, _ := trace.Under(p).(datapath.Queue)
 	return q
 }
 
-// lockedPath polls a queue whose callers hold a lock.
+// lockedPath locks mu around polls of a queue.
 type lockedPath struct {
 	datapath.Queue
 	mu *lock.Lock
@@ -159,7 +159,7 @@ func (p lockedPath) Misused(sends bool) string {
 	return p.Queue.Misused(sends)
 }
 
-// misused returns how C has used a queue that a path in Go owns, or "". The caller keeps others from posting.
+// misused returns a description of how C used a queue that a Go path owns, or "". The caller prevents concurrent posts.
 func misused(p Path, sends bool) string {
 	if q := queueOf(p); q != nil {
 		return q.Misused(sends)
@@ -167,7 +167,7 @@ func misused(p Path, sends bool) string {
 	return ""
 }
 
-// fits reports whether a queue can be used with those of a path.
+// fits reports whether a queue can be used together with queues of a path.
 func (n *directQueue) fits(p Path) bool {
 	maker, _ := p.(datapath.Maker)
 	if n == nil {
@@ -176,7 +176,7 @@ func (n *directQueue) fits(p Path) bool {
 	return n.maker == maker
 }
 
-// destroy destroys C's object.
+// destroy destroys the C object.
 func (n *directQueue) destroy(destroy func() error) error {
 	if n == nil {
 		return destroy()
@@ -184,7 +184,7 @@ func (n *directQueue) destroy(destroy func() error) error {
 	return n.End(destroy)
 }
 
-// misuse is the error of a queue that C has used, or nil. The caller keeps others from posting.
+// misuse returns an error if C used the queue. The caller prevents concurrent posts.
 func (n *directQueue) misuse(verb, name string) error {
 	if n == nil {
 		return nil
@@ -195,7 +195,7 @@ func (n *directQueue) misuse(verb, name string) error {
 	return nil
 }
 
-// send posts to the queue pair, like C's ibv_post_send.
+// send posts to the queue pair like ibv_post_send.
 func (n *directQueue) send(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) error {
 	if n == nil {
 		return libibverbs.PostSend(qp, list, bad)
@@ -211,7 +211,7 @@ func (n *directQueue) receive(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.Rec
 	return callError("ibv_post_recv", n.PostRecv(qp, list, bad))
 }
 
-// callError returns the error of a call's result, or nil.
+// callError converts the result of a call to an error.
 func callError(verb string, result int32) error {
 	if result == 0 {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// ring is a data path written in Go: it executes writes within the process and keeps completions in a ring for each
-// completion queue.
+// ring is a data path in Go. It executes writes within the process and keeps the completions of each completion queue
+// in a ring.
 type ring struct {
 	mu    sync.Mutex
 	done  map[*ibv.CQ][]ibv.WC
@@ -101,12 +101,12 @@ func ringQueues(t *testing.T, pd *PD, of ...QueueOptions) (*CQ, *QP) {
 			ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD | ibv.QP_EX_WITH_ATOMIC_WRITE}
 	qp, err := d.CreateQPEx(attr, append(of, QueueOptions{})[0])
 	qp = keep(t, qp, err)
-	loop(t, qp)
+	connectToSelf(t, qp)
 	return cq, qp
 }
 
-// A data path in Go serves all queue pairs and completion queues of a device: batches, programs and polls, without the
-// device's functions. A queue's Path takes precedence over the device's.
+// A data path in Go serves batches, programs and polls of all queues of a device, without calls of the provider. A
+// queue's Path takes precedence over the device's.
 func TestDevicePath(t *testing.T) {
 	pd := softPD(t)
 	hardware, other := &ring{done: map[*ibv.CQ][]ibv.WC{}}, &ring{done: map[*ibv.CQ][]ibv.WC{}}
@@ -180,11 +180,11 @@ func TestDevicePath(t *testing.T) {
 
 			p.Reset()
 			p.AtomicWrite(1, at, mr.RKey(), [8]byte{}).Signaled()
-			assert.ErrorIs(t, qp.PostProgram(p), ErrNotSupported, "no ibv_send_wr can express it")
+			assert.ErrorIs(t, qp.PostProgram(p), ErrNotSupported, "ibv_send_wr cannot express the operation")
 			times, err := NewPollProgram(cq.CEx(), 1, ibv.WC_EX_WITH_COMPLETION_TIMESTAMP, QueueOptions{})
 			times = keep(t, times, err)
 			_, err = cq.PollProgram(times)
-			assert.ErrorIs(t, err, ErrNotSupported, "ibv_poll_cq has no times")
+			assert.ErrorIs(t, err, ErrNotSupported, "ibv_poll_cq returns no timestamps")
 			assert.Equal(t, 13, used.lists-posted)
 			assert.Equal(t, before, unused.lists)
 		})
@@ -198,7 +198,7 @@ func TestDevicePath(t *testing.T) {
 	_, err = qp.PostSend(b)
 	require.NoError(t, err)
 	assert.Len(t, pollAll(t, cq, 1), 1)
-	assert.Equal(t, before, hardware.lists, "the device's own again")
+	assert.Equal(t, before, hardware.lists, "the provider's functions are used again")
 	_, err = pd.Device().CreateCQ(4, nil, 0, QueueOptions{}, QueueOptions{})
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }

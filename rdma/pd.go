@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// PD is a protection domain: queue pairs, memory regions and other objects work together only within one.
+// PD is a protection domain. A queue pair can only use memory regions and other objects of its own domain.
 //
 // Man: ibv_alloc_pd(3)
 type PD struct {
@@ -27,8 +27,8 @@ func (d *Device) AllocPD() (*PD, error) {
 	return d.newPD("ibv_alloc_pd", func() (*ibv.PD, error) { return libibverbs.AllocPD(d.c) }, libibverbs.DeallocPD)
 }
 
-// ImportPD returns the protection domain of another process, where its number is handle. Close forgets it and leaves it
-// to that process.
+// ImportPD imports a protection domain of another process. handle is its handle in that process. Close ends the import,
+// but does not free the domain.
 //
 // C: ibv_import_pd, ibv_unimport_pd
 //
@@ -38,8 +38,8 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 		libibverbs.UnimportPD)
 }
 
-// AllocParentDomain creates a domain within a protection domain, which attr names together with a [TD] (PD.C, TD.C).
-// Use it like a PD.
+// AllocParentDomain creates a parent domain from a protection domain and an optional [TD], which are set in attr with
+// their Ptr methods. Use it like a PD.
 //
 // C: ibv_alloc_parent_domain
 //
@@ -76,7 +76,7 @@ func (d *Device) newPD(verb string, create func() (*ibv.PD, error), destroy func
 	return p, nil
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the PD.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the PD.
 func (p *PD) C() *ibv.PD { return whileOpen(&p.object, p.c) }
 
 // Ptr returns the protection domain for use in attributes.
@@ -85,15 +85,15 @@ func (p *PD) Ptr() ibv.Ptr[ibv.PD] { return ptrWhileOpen(&p.object, p.c) }
 // Device returns the device of the protection domain.
 func (p *PD) Device() *Device { return p.device }
 
-// Close frees the protection domain. Close everything in it first.
+// Close frees the protection domain. Close its objects first.
 //
 // C: ibv_dealloc_pd
 //
 // Man: ibv_alloc_pd(3)
 func (p *PD) Close() error { return p.end() }
 
-// TD is a thread domain: a promise that only one goroutine at a time uses the objects that a parent domain creates with
-// it, so that the provider may omit its locks. The user has to keep that promise.
+// TD is a thread domain. Objects of a parent domain with a TD may be used by only one goroutine at a time, so that the
+// provider can omit locks. The caller must ensure this.
 //
 // Man: ibv_alloc_td(3)
 type TD struct {
@@ -117,7 +117,7 @@ func (d *Device) AllocTD(attr *ibv.TDInitAttr) (*TD, error) {
 	return made(t, err)
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the TD.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the TD.
 func (t *TD) C() *ibv.TD { return whileOpen(&t.object, t.c) }
 
 // Ptr returns the domain for use in attributes.

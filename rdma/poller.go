@@ -12,36 +12,36 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Poller polls one completion queue for many queue pairs and goroutines. Post a request under a ticket, which stands
-// for a value of the user's; its completion comes with that value. Only the wr_id identifies the request: no other
-// field of a failed completion is certain, and another queue pair may have the number of a closed one by the time that
-// the last completions are polled.
+// Poller polls one completion queue for many queue pairs and goroutines. A ticket associates a request's wr_id with a
+// value of type T; the request's completion is returned with that value. The wr_id alone identifies the request: other
+// fields of a failed completion may be invalid, and the number of a closed queue pair may be reused before its last
+// completions are polled.
 //
-// Any number of goroutines may use a Poller at once. Tickets, polls and waits do not allocate. Nothing else may poll
-// the queue: [CQ.Poll] and its waits return an error.
+// A Poller is safe for concurrent use. Ticket, Poll and Wait do not allocate. While the Poller is open, [CQ.Poll] and
+// the waits of the CQ return an error.
 //
 // See [Calls] for goroutines that each wait for their own requests.
 type Poller[T any] struct {
 	object
 	cq *CQ
 
-	mu    sync.Mutex
-	slab  []ticket[T]
-	free  uint32            // index of the first free ticket, or none
-	out   int               // number of tickets in use
-	busy  int               // polls and waits under way
-	over  bool              // it is closed
-	spare []*[atOnce]ibv.WC // C writes here; slices of goroutines that do not poll now
+	mu       sync.Mutex
+	slab     []ticket[T]
+	free     uint32 // index of the first free ticket, or noTicket
+	inUse    int    // number of tickets in use
+	busy     int    // polls and waits in progress
+	isClosed bool
+	spare    []*[pollSize]ibv.WC // unused buffers of polls
 }
 
 const (
-	atOnce   = 32         // completions that a Poller takes out of its queue at once
-	newCalls = "NewCalls" // the verb of a Poller for Calls
-	none     = ^uint32(0) // the index of no ticket
+	pollSize = 32         // completions per poll
+	newCalls = "NewCalls" // verb of the Poller of a Calls
+	noTicket = ^uint32(0) // no index
 )
 
-// ticket is an entry of the slab. Its wr_id is the index and a generation, so that the wr_id of a returned ticket is
-// invalid.
+// ticket is an entry of the slab. Its wr_id consists of the index and a generation, so that the wr_id of a released
+// ticket is invalid.
 type ticket[T any] struct {
 	value      T
 	generation uint32
@@ -53,25 +53,25 @@ type ticket[T any] struct {
 type Completed[T any] struct {
 	ibv.WC
 	Value T
-	// Known reports whether wr_id belongs to a ticket. Otherwise Value is zero: the request was posted with another
-	// wr_id, its ticket was cancelled, or it had a completion before.
+	// Known reports whether wr_id belongs to a ticket. If not, Value is zero: the request was posted with another
+	// wr_id, its ticket was cancelled, or it completed before.
 	Known bool
 }
 
-// NewPoller creates a poller with a number of tickets: the largest number of outstanding requests, over all queues that
-// complete in the completion queue. Close it before the queue. A queue has at most one Poller.
+// NewPoller creates a poller. tickets is the maximum number of outstanding requests of all queues that complete in cq.
+// A completion queue has at most one Poller, which must be closed first.
 func NewPoller[T any](cq *CQ, tickets int) (*Poller[T], error) {
 	return newPollerOf(cq, tickets, "NewPoller", func(T) {})
 }
 
-// newPollerOf is NewPoller, also for NewCalls. It calls lost with tickets that return without a completion, while the
-// queue is locked.
+// newPollerOf implements NewPoller and NewCalls. It calls lost with the values of tickets that are released without a
+// completion, while the queue is locked.
 func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller[T], error) {
 	if cq == nil {
 		return nil, isNil(verb, "", "completion queue")
 	}
 	if tickets < 1 || tickets > 1<<30 {
-		return nil, invalid(verb, cq.name, "%d tickets; it must be from 1 to %d", tickets, 1<<30)
+		return nil, invalid(verb, cq.name, "%d tickets; the number must be from 1 to %d", tickets, 1<<30)
 	}
 	if err := cq.use(verb); err != nil {
 		return nil, err
@@ -82,14 +82,14 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 	if !cq.users.CompareAndSwap(cq.queue, refusing) {
 		has := consumer(cq.calls.Load())
 		return nil, &VerbError{Verb: verb, Object: cq.name, Errno: syscall.EBUSY,
-			Reason: "the queue has " + has + " already, which takes all completions", Err: ErrInUse}
+			Reason: "the queue already has " + has + ", which receives all completions", Err: ErrInUse}
 	}
 	cq.calls.Store(calls)
 	p := &Poller[T]{cq: cq, slab: make([]ticket[T], tickets)}
 	for i := range p.slab {
 		p.slab[i] = ticket[T]{generation: 1, next: uint32(i) + 1}
 	}
-	p.slab[tickets-1].next = none
+	p.slab[tickets-1].next = noTicket
 	name := "a poller of "
 	if verb == newCalls {
 		name = "calls of "
@@ -110,40 +110,40 @@ func newPollerOf[T any](cq *CQ, tickets int, verb string, lost func(T)) (*Poller
 	return p, nil
 }
 
-// CQ returns the queue that is polled.
+// CQ returns the completion queue.
 func (p *Poller[T]) CQ() *CQ { return p.cq }
 
 // Out returns the number of tickets in use.
 func (p *Poller[T]) Out() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.out
+	return p.inUse
 }
 
-// Ticket returns a wr_id for one request. The ticket is released when the request's completion is polled; for an
-// unsignaled request, by the next completion of the same queue; and for requests without a completion, when the queue
-// pair moves to RESET or closes, or by Cancel. Cancel is the only way for requests of an unchecked queue that have no
-// completion, and for receives that a shared receive queue still holds when it is closed. If all tickets are in use,
-// Ticket fails with ENOMEM; it does not wait.
+// Ticket returns a wr_id for one request. The ticket is released when the request's completion is polled. The ticket of
+// an unsignaled request is released by the next completion of the same queue. Tickets of requests without a completion
+// are released when the queue pair moves to RESET or closes, or by Cancel. Only Cancel releases those of requests on an
+// unchecked queue, and of receives left in a shared receive queue when it is closed. If all tickets are in use, Ticket
+// returns ENOMEM without blocking.
 func (p *Poller[T]) Ticket(value T) (id uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.isClosed {
 		return 0, p.closed("Ticket")
 	}
 	i := p.free
-	if i == none {
+	if i == noTicket {
 		return 0, &VerbError{Verb: "Ticket", Object: p.cq.name, Errno: syscall.ENOMEM,
 			Reason: fmt.Sprintf("all %d tickets are in use", len(p.slab))}
 	}
 	t := &p.slab[i]
 	p.free = t.next
 	t.value, t.taken = value, true
-	p.out++
+	p.inUse++
 	return uint64(t.generation)<<32 | uint64(i), nil
 }
 
-// Cancel releases a ticket whose request was not posted, and reports whether it was in use.
+// Cancel releases the ticket of a request that was not posted, returns its value and reports whether it was in use.
 func (p *Poller[T]) Cancel(id uint64) (value T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,23 +165,23 @@ func (p *Poller[T]) take(id uint64) (value T, ok bool) {
 	t.value, t.taken, t.next = zero, false, p.free
 	t.generation++
 	p.free = i
-	p.out--
+	p.inUse--
 	return value, true
 }
 
-// Poll takes up to len(dst) completions, but at most 32 at once, and returns their number, which may be 0. It does not
-// block.
+// Poll stores up to len(dst) completions, at most 32, and returns their number, which may be 0. It does not block.
 func (p *Poller[T]) Poll(dst []Completed[T]) (n int, err error) {
 	return p.poll(dst, p.cq.queue.Poll)
 }
 
-// Wait polls until there is at least one completion; see [CQ.Wait]. Without a channel it polls all the time, like
-// [CQ.WaitBusy].
+// Wait blocks until there is at least one completion; see [CQ.Wait]. If the queue has no completion channel, it polls
+// continuously like [CQ.WaitBusy].
 func (p *Poller[T]) Wait(ctx context.Context, dst []Completed[T]) (n int, err error) {
 	return p.waitUntil(ctx, dst, never)
 }
 
-// All is [CQ.All] with the values of the tickets: it waits for completions, one after the other, without end.
+// All iterates over completions with the values of their tickets, like [CQ.All]. It waits for the next completion until
+// ctx ends.
 func (p *Poller[T]) All(ctx context.Context) iter.Seq2[Completed[T], error] {
 	one := make([]Completed[T], 1)
 	return each(func() (Completed[T], error) {
@@ -192,7 +192,7 @@ func (p *Poller[T]) All(ctx context.Context) iter.Seq2[Completed[T], error] {
 	})
 }
 
-// waitUntil is Wait that returns nothing if over is true. It calls over after every wake of the queue.
+// waitUntil is Wait that also returns when over reports true. It calls over each time the queue is woken.
 func (p *Poller[T]) waitUntil(ctx context.Context, dst []Completed[T], over func() bool) (n int, err error) {
 	if err := p.cq.roomIn("Wait", len(dst)); err != nil {
 		return 0, err
@@ -223,11 +223,11 @@ func (p *Poller[T]) poll(dst []Completed[T], poll func([]ibv.WC) (int, error)) (
 	return n, err
 }
 
-// borrow begins a poll and returns memory that C writes to, or nil if the poller is closed.
-func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
+// borrow begins a poll and returns a buffer for it, or nil if the poller is closed.
+func (p *Poller[T]) borrow() *[pollSize]ibv.WC {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.over {
+	if p.isClosed {
 		return nil
 	}
 	p.busy++
@@ -236,26 +236,25 @@ func (p *Poller[T]) borrow() *[atOnce]ibv.WC {
 		p.spare = p.spare[:n-1]
 		return to
 	}
-	return new([atOnce]ibv.WC)
+	return new([pollSize]ibv.WC)
 }
 
 func (p *Poller[T]) closed(verb string) error {
 	return &VerbError{Verb: verb, Object: p.name, Errno: syscall.EINVAL, Err: ErrClosed}
 }
 
-// leave ends the use of the queue. It fails while a goroutine polls, because its completions would go to the next
-// Poller.
+// leave closes the poller. It fails while a goroutine polls, which could steal completions from the next Poller.
 func (p *Poller[T]) leave() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.busy > 0 {
 		return &VerbError{Verb: "Close", Errno: syscall.EBUSY,
-			Reason: "somebody polls or waits: end that first, by its context for example", Err: ErrInUse}
+			Reason: "a goroutine is polling or waiting; cancel its context first", Err: ErrInUse}
 	}
-	p.over = true
+	p.isClosed = true
 	return nil
 }
 
-// Close releases the queue and makes all tickets invalid. It fails with [ErrInUse] while a goroutine polls or waits. A
+// Close releases the queue and invalidates all tickets. It fails with [ErrInUse] while a goroutine polls or waits. A
 // second Close does nothing.
 func (p *Poller[T]) Close() error { return p.end() }

@@ -16,14 +16,14 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-func newPoller[T any](t testing.TB, e *end, tickets int) *Poller[T] {
+func newPoller[T any](t testing.TB, e *testQP, tickets int) *Poller[T] {
 	p, err := NewPoller[T](e.cq, tickets)
 	return closeAtEnd(t, p, err)
 }
 
-// A completion returns the value of its ticket and frees the ticket. Ids are not reused.
+// A completion returns the value of its ticket and frees the ticket. IDs are not reused.
 func TestPollerRoutes(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	p := newPoller[string](t, e, 2)
 	dst := make([]Completed[string], 4)
 	seen := map[uint64]bool{}
@@ -79,9 +79,9 @@ func TestPollerRoutes(t *testing.T) {
 	assert.ErrorContains(t, e.cq.Close(), "a poller of")
 }
 
-// TestConsumersAreNamed: an error about a queue's consumer contains its type.
+// TestConsumersAreNamed: an error about a queue's consumer names the consumer.
 func TestConsumersAreNamed(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	for name, create := range map[string]func() (interface{ Close() error }, error){
 		"a Poller": func() (interface{ Close() error }, error) { return NewPoller[int](e.cq, 1) },
 		"Calls":    func() (interface{ Close() error }, error) { return NewCalls(e.cq, 1, nil) },
@@ -89,16 +89,16 @@ func TestConsumersAreNamed(t *testing.T) {
 		own, err := create()
 		require.NoError(t, err)
 		_, err = NewPoller[int](e.cq, 1)
-		assert.ErrorContains(t, err, "the queue has "+name+" already")
+		assert.ErrorContains(t, err, "the queue already has "+name)
 		_, err = e.cq.Poll(make([]ibv.WC, 1))
-		assert.ErrorContains(t, err, "the queue has "+name+", which takes all completions")
+		assert.ErrorContains(t, err, "the queue has "+name+", which receives all completions")
 		require.NoError(t, own.Close())
 	}
 }
 
 // Tickets of requests without a completion are freed by the next completion, by RESET and by Close.
 func TestPollerFreesTickets(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	p := newPoller[int](t, e, 64)
 	post := func(qp *QP, unsignalled, signalled int) {
 		e.send.Reset()
@@ -124,14 +124,14 @@ func TestPollerFreesTickets(t *testing.T) {
 	post(e.qp, 3, 0)
 	assert.Equal(t, 3, p.Out())
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-	assert.Zero(t, p.Out(), "RESET drops them")
+	assert.Zero(t, p.Out(), "RESET frees tickets")
 
-	later := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}))
+	later := connectToSelf(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}))
 	post(later, 3, 0)
 	require.NoError(t, later.Close())
 	assert.Zero(t, p.Out(), "Close frees tickets")
 
-	failing := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // all requests after a failure complete
+	failing := connectToSelf(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // all requests after a failure complete
 	post(failing, 2, 0)
 	id, err := p.Ticket(7)
 	require.NoError(t, err)
@@ -148,11 +148,11 @@ func TestPollerFreesTickets(t *testing.T) {
 	assert.Zero(t, p.Out(), "requests before a completion have succeeded")
 	require.NoError(t, failing.Close())
 
-	stays := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}))
+	stays := connectToSelf(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{}))
 	post(stays, 0, 2)
 	require.NoError(t, stays.Close())
-	assert.Equal(t, 2, p.Out(), "their completions are still to be polled")
-	again := loop(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // may reuse the number
+	assert.Equal(t, 2, p.Out(), "their completions have not been polled")
+	again := connectToSelf(t, e.newQP(ibv.QPT_RC, nil, QueueOptions{})) // may reuse the number
 	post(again, 0, 1)
 	n, err = p.Poll(dst) // completions kept by Close
 	require.NoError(t, err)
@@ -173,9 +173,9 @@ func TestPollerDoesNotAllocate(t *testing.T) {
 	if !runtime.Fast {
 		t.Skip("calls of this build go through purego, which allocates")
 	}
-	e := self(t, ibv.QPT_RC)
-	p := newPoller[*end](t, e, 16)
-	dst := make([]Completed[*end], 4)
+	e := selfConnected(t, ibv.QPT_RC)
+	p := newPoller[*testQP](t, e, 16)
+	dst := make([]Completed[*testQP], 4)
 	ctx := context.Background()
 	post := func(id uint64) {
 		if _, err := e.qp.PostSend(emptyWrites(e.send, id, 1)); err != nil {
@@ -205,7 +205,7 @@ func TestPollerDoesNotAllocate(t *testing.T) {
 
 // A poller cannot be closed while a goroutine waits with it. A closed poller issues no tickets.
 func TestPollerCloseWhileWaiting(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	p := newPoller[int](t, e, 4)
 	ctx, cancel := context.WithCancel(soon(t))
 	waited := make(chan error, 1)
@@ -229,15 +229,15 @@ func TestPollerCloseWhileWaiting(t *testing.T) {
 	newPoller[int](t, e, 1)
 }
 
-// Operations on the data path of objects do not allocate.
+// Data-path operations of objects do not allocate.
 func TestObjectsDoNotAllocate(t *testing.T) {
 	if !runtime.Fast {
 		t.Skip("calls of this build go through purego, which allocates")
 	}
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	srq, err := e.pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, QueueOptions{})
 	closeAtEnd(t, srq, err)
-	sharing := loop(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
+	sharing := connectToSelf(t, e.newQP(ibv.QPT_RC, srq, QueueOptions{}))
 	closeAtEnd(t, sharing, nil)
 	e.send.Reset()
 	e.send.Send(1).Signaled()
@@ -272,9 +272,9 @@ func TestObjectsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// A completion polled elsewhere would never reach the goroutine that waits for it, so other polls fail.
+// Other polls fail while a Poller exists, because the goroutine that waits for the completion would not receive it.
 func TestPollsWhilePollerExists(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	p, err := NewPoller[int](e.cq, 4)
 	require.NoError(t, err)
 	id, err := p.Ticket(7)
@@ -284,17 +284,17 @@ func TestPollsWhilePollerExists(t *testing.T) {
 	_, err = e.qp.PostSend(e.send)
 	require.NoError(t, err)
 	for name, poll := range map[string]func() (int, error){
-		"Poll":          func() (int, error) { return e.cq.Poll(e.wcs) },
-		"Poll of none":  func() (int, error) { return e.cq.Poll(nil) },
-		"Wait":          func() (int, error) { return e.cq.Wait(soon(t), e.wcs) },
-		"WaitSolicited": func() (int, error) { return e.cq.WaitSolicited(soon(t), e.wcs) },
-		"WaitBusy":      func() (int, error) { return e.cq.WaitBusy(soon(t), e.wcs) },
-		"PollProgram":   func() (int, error) { _, err := e.cq.PollProgram(new(PollProgram)); return 0, err },
+		"Poll":                     func() (int, error) { return e.cq.Poll(e.wcs) },
+		"Poll with an empty slice": func() (int, error) { return e.cq.Poll(nil) },
+		"Wait":                     func() (int, error) { return e.cq.Wait(soon(t), e.wcs) },
+		"WaitSolicited":            func() (int, error) { return e.cq.WaitSolicited(soon(t), e.wcs) },
+		"WaitBusy":                 func() (int, error) { return e.cq.WaitBusy(soon(t), e.wcs) },
+		"PollProgram":              func() (int, error) { _, err := e.cq.PollProgram(new(PollProgram)); return 0, err },
 	} {
 		n, err := poll()
 		assert.Zero(t, n, name)
 		assert.ErrorIs(t, err, ErrInUse, name)
-		assert.ErrorContains(t, err, "which takes all completions: poll or wait there", name)
+		assert.ErrorContains(t, err, "which receives all completions: poll or wait there", name)
 	}
 	got := make([]Completed[int], 1)
 	n, err := p.Wait(soon(t), got)
@@ -307,9 +307,9 @@ func TestPollsWhilePollerExists(t *testing.T) {
 	assert.NoError(t, err, "users may poll the queue again")
 }
 
-// A wait with room for no completion fails instead of returning at once or hanging.
+// A wait with an empty slice fails. It neither returns at once nor hangs.
 func TestWaitForZeroCompletions(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	for name, wait := range map[string]func() (int, error){
 		"Wait":          func() (int, error) { return e.cq.Wait(soon(t), nil) },
 		"WaitSolicited": func() (int, error) { return e.cq.WaitSolicited(soon(t), e.wcs[:0]) },
@@ -323,6 +323,6 @@ func TestWaitForZeroCompletions(t *testing.T) {
 	} {
 		_, err := wait()
 		assert.ErrorIs(t, err, syscall.EINVAL, name)
-		assert.ErrorContains(t, err, "there is no room for a completion: the slice is empty", name)
+		assert.ErrorContains(t, err, "the slice for completions is empty", name)
 	}
 }

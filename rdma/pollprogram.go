@@ -18,10 +18,10 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Completion holds the fields that a [PollProgram] reads of a completion. If it failed, WRID, Status, VendorErr and, if
-// requested, QPNum are valid; all other fields are zero. If it succeeded, VendorErr is zero. For completions of sends,
-// fields that describe a received message, such as SrcQP, depend on the provider. Fields that were not requested are
-// zero. Numbers are in host byte order.
+// Completion holds the fields that a [PollProgram] reads of a completion. If the request failed, only WRID, Status,
+// VendorErr and, if selected, QPNum are valid; the other fields are zero. If it succeeded, VendorErr is zero. In
+// completions of sends, fields that describe a received message, such as SrcQP, depend on the provider. Fields that
+// were not selected are zero. Numbers are in host byte order.
 //
 // C: ibv_wc_read_vendor_err, ibv_wc_read_opcode, ibv_wc_read_wc_flags, ibv_wc_read_byte_len, ibv_wc_read_imm_data
 //
@@ -38,8 +38,8 @@ type Completion struct {
 	Opcode    ibv.WCOpcode
 	VendorErr uint32
 	Flags     ibv.WCFlags
-	ByteLen   uint32   // bytes of the message
-	Imm       ibv.BE32 // immediate data as the sender set it; if Flags has WC_WITH_INV, bits of the invalidated key
+	ByteLen   uint32   // length of the message, in bytes
+	Imm       ibv.BE32 // immediate data as the sender set it; if Flags has WC_WITH_INV, the invalidated key
 	QPNum     uint32
 	SrcQP     uint32
 	SLID      uint32
@@ -47,25 +47,25 @@ type Completion struct {
 	PathBits  uint8
 	CVLAN     uint16
 	FlowTag   uint32
-	Timestamp uint64 // in cycles of the device
-	Wallclock uint64 // nanoseconds of wall clock
+	Timestamp uint64 // in device clock cycles
+	Wallclock uint64 // in nanoseconds
 	TM        ibv.WCTMInfo
 }
 
-// PollProgram polls an extended completion queue: it is a region from ibv_start_poll to ibv_end_poll that reads up to a
-// number of completions. The provider holds a lock inside the region, so it runs as one call without Go code in
-// between, and nothing can be posted in it. On Soft-RoCE, whose library has mishandled ibv_next_poll, it is a region
-// for each completion.
+// PollProgram polls an extended completion queue. It is a sequence of calls from ibv_start_poll to ibv_end_poll that
+// reads up to a fixed number of completions. Providers hold a lock between those calls, so the sequence runs as one
+// call without Go code in between. For Soft-RoCE, some versions of whose library mishandle ibv_next_poll, the program
+// has one such sequence per completion.
 //
-// A PollProgram is for one goroutine at a time. Polling does not allocate.
+// A PollProgram must not be used by several goroutines at once. Polling does not allocate.
 //
 // Man: ibv_create_cq_ex(3)
 type PollProgram struct {
 	program program.Program
-	cq      uintptr // in C
+	cq      uintptr // address of the C object
 	path    Path
 	flags   ibv.CreateCQWCFlags
-	wcs     []ibv.WC // what a path without functions for programs polled
+	wcs     []ibv.WC // completions of a path that cannot run programs
 	mapping *offheap.Mapping
 	all     []Completion
 	state   *pollState
@@ -79,9 +79,9 @@ type pollState struct {
 	attr   ibv.PollCQAttr
 }
 
-// field is a value that is read for each completion.
+// field is a value that the program reads from each completion.
 type field struct {
-	flag   ibv.CreateCQWCFlags // flag that the queue needs at its creation; 0 if every queue has the field
+	flag   ibv.CreateCQWCFlags // creation flag of the queue that provides the field; 0 if every queue has it
 	slot   ibv.FuncPtr
 	name   string
 	offset uintptr
@@ -89,7 +89,7 @@ type field struct {
 	of     outcome
 }
 
-// outcome selects the completions of which a field is read.
+// outcome selects the completions that have a field.
 type outcome int
 
 const (
@@ -98,11 +98,11 @@ const (
 	either
 )
 
-// NewPollProgram creates a program that reads up to n completions of a queue, which has to outlive it. flags select the
-// values to read; the queue must have been created with them. Of the options, Way and Providers have an effect.
+// NewPollProgram creates a program that reads up to n completions of a queue, which must outlive it. flags select the
+// fields to read; the queue must have been created with them. It uses the options Way and Providers.
 func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptions) (*PollProgram, error) {
 	if n <= 0 {
-		return nil, invalid("NewPollProgram", "", "a program that polls %d completions; it must be at least one", n)
+		return nil, invalid("NewPollProgram", "", "a program for %d completions; it must be at least one", n)
 	}
 	if cq == nil {
 		return nil, &runtime.NilError{Function: "ibv_start_poll", Argument: "cq"}
@@ -112,7 +112,7 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 		return nil, err
 	}
 	_, runs := trace.Under(path).(datapath.Runner)
-	if err := unlisted(flags); !runs && err != nil {
+	if err := listFieldsError(flags); !runs && err != nil {
 		return nil, err
 	}
 	var c Completion
@@ -158,12 +158,12 @@ func NewPollProgram(cq *ibv.CQEx, n int, flags ibv.CreateCQWCFlags, o QueueOptio
 	return p, nil
 }
 
-// build appends the steps: one region, or single, a region for each completion, without ibv_next_poll. Both are right
-// for every provider, so that single needs no release.
+// build appends the steps: one sequence for all completions, or, if single is true, one per completion without
+// ibv_next_poll. Both work with every provider, so single does not depend on the library's version.
 func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFlags, single bool) {
 	g, object, result := &p.program, uint64(address(cq)), address(&p.state.result)
 	p.state.one = 1
-	var empty, ends []program.Step // jumps behind ibv_end_poll, and to it
+	var empty, ends []program.Step // jumps past ibv_end_poll, and to it
 	for i := range p.all {
 		if i == 0 || single {
 			g.Call(uintptr(cq.StartPoll), object, uint64(address(&p.state.attr)))
@@ -212,18 +212,18 @@ func (p *PollProgram) build(cq *ibv.CQEx, fields []field, flags ibv.CreateCQWCFl
 	}
 }
 
-// Poll reads completions: none, or up to the program's number. The slice is valid until the next Poll. With an error it
-// returns the completions that it read before the error.
+// Poll reads up to the program's number of completions. It does not block. The slice is valid until the next Poll. If
+// it returns an error, the slice holds the completions read before the error.
 func (p *PollProgram) Poll() ([]Completion, error) {
 	found, err := p.pollBy(p.path)
-	return p.asked(found), err
+	return p.withoutQPNum(found), err
 }
 
 // polled returns the completions of the last poll.
 func (p *PollProgram) polled() []Completion { return p.all[:p.state.n] }
 
-// asked clears the number of the queue pair, which ibv_poll_cq always gives, if the program does not read it.
-func (p *PollProgram) asked(found []Completion) []Completion {
+// withoutQPNum clears the queue pair number, which ibv_poll_cq always returns, if the program did not select it.
+func (p *PollProgram) withoutQPNum(found []Completion) []Completion {
 	if p.flags&ibv.WC_EX_WITH_QP_NUM == 0 {
 		for i := range found {
 			found[i].QPNum = 0
@@ -232,7 +232,7 @@ func (p *PollProgram) asked(found []Completion) []Completion {
 	return found
 }
 
-// pollBy polls by a path: it runs the program, or calls Poll. A trace records the fields that a program has read.
+// pollBy polls through a path: it runs the program, or calls Poll. A trace records the fields that the program read.
 func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
 	if p.all == nil {
 		return nil, errProgramClosed
@@ -262,22 +262,23 @@ func (p *PollProgram) pollBy(path Path) ([]Completion, error) {
 	return found, err
 }
 
-// listed are the values that ibv_poll_cq returns as well.
-const listed = ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_SRC_QP |
+// listFields are the fields that ibv_poll_cq returns too.
+const listFields = ibv.WC_EX_WITH_BYTE_LEN | ibv.WC_EX_WITH_IMM | ibv.WC_EX_WITH_QP_NUM | ibv.WC_EX_WITH_SRC_QP |
 	ibv.WC_EX_WITH_SLID | ibv.WC_EX_WITH_SL | ibv.WC_EX_WITH_DLID_PATH_BITS
 
-// unlisted returns why a path without functions for programs cannot return values, or nil.
-func unlisted(flags ibv.CreateCQWCFlags) error {
-	if flags&^listed == 0 {
+// listFieldsError returns an error if a path that cannot run programs cannot provide the fields.
+func listFieldsError(flags ibv.CreateCQWCFlags) error {
+	if flags&^listFields == 0 {
 		return nil
 	}
 	return &runtime.NotSupportedError{Function: "ibv_start_poll",
-		Missing: fmt.Sprintf("the queue's Path gives what ibv_poll_cq gives, and not %v", flags&^listed)}
+		Missing: fmt.Sprintf("the queue's Path returns the fields of ibv_poll_cq, which do not include %v",
+			flags&^listFields)}
 }
 
-// pollList polls by a path without functions for programs.
+// pollList polls through a path that cannot run programs.
 func (p *PollProgram) pollList(path Path) ([]Completion, error) {
-	if err := unlisted(p.flags); err != nil {
+	if err := listFieldsError(p.flags); err != nil {
 		return nil, err
 	}
 	if p.wcs == nil {
@@ -288,7 +289,7 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 	switch path := path.(type) {
 	case interface {
 		PollExtended(*ibv.CQ, []ibv.WC) int32
-	}: // a datapath.Queue, or one that is traced
+	}: // a datapath.Queue, traced or not
 		n = path.PollExtended(cq, p.wcs)
 	default:
 		n = path.Poll(cq, p.wcs)
@@ -297,7 +298,7 @@ func (p *PollProgram) pollList(path Path) ([]Completion, error) {
 		return nil, pollFailed(path, cq, int(n))
 	}
 	found := p.set(p.wcs[:n])
-	clear(p.wcs[:n]) // paths leave fields as they are
+	clear(p.wcs[:n]) // paths do not write all fields
 	return found, nil
 }
 
@@ -306,7 +307,7 @@ var (
 	errOtherQueue    = errors.New("the program polls another completion queue")
 )
 
-// pollBy polls a queue that has an owner, an extended one, by a program, and gives back slots.
+// pollBy polls the extended queue of an owner with a program, and frees slots.
 func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -317,15 +318,15 @@ func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, er
 		return nil, errProgramClosed
 	case p.cq != address(ex):
 		return nil, errOtherQueue
-	case len(q.aside) > 0:
-		defer q.usual()
-		found := p.set(q.aside)
-		q.aside = q.aside[len(found):]
-		return p.asked(found), nil
+	case len(q.pending) > 0:
+		defer q.updatePlain()
+		found := p.set(q.pending)
+		q.pending = q.pending[len(found):]
+		return p.withoutQPNum(found), nil
 	}
 	path := p.path
 	if _, ok := q.path.(datapath.Runner); !ok {
-		path = q.path // the queue's object may have chosen it, and not the program
+		path = q.path // the owner's options override the program's
 	}
 	found, err := p.pollBy(path)
 	if len(q.markers) > 0 {
@@ -334,13 +335,13 @@ func (q *CompletionQueue) pollBy(ex *ibv.CQEx, p *PollProgram) ([]Completion, er
 	}
 	for i := range found {
 		wc := found[i].wc()
-		q.retireOf(q.tracked.find(wc.QPNum), &wc)
+		q.retireFrom(q.tracked.find(wc.QPNum), &wc)
 	}
-	return p.asked(found), err
+	return p.withoutQPNum(found), err
 }
 
-// set returns completions of ibv_poll_cq as if the program had read them and the number of the queue pair, as many as
-// it has room for.
+// set stores completions of ibv_poll_cq as if the program had read them, with the queue pair number, and returns those
+// for which it has room.
 func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 	clear(p.polled())
 	n := min(len(p.all), len(wcs))
@@ -351,32 +352,32 @@ func (p *PollProgram) set(wcs []ibv.WC) []Completion {
 			c.VendorErr = wc.VendorErr
 		} else {
 			c.Opcode, c.Flags = wc.Opcode, wc.WCFlags
-			give(p, ibv.WC_EX_WITH_BYTE_LEN, &c.ByteLen, wc.ByteLen)
-			give(p, ibv.WC_EX_WITH_IMM, &c.Imm, *wc.ImmData())
-			give(p, ibv.WC_EX_WITH_SRC_QP, &c.SrcQP, wc.SrcQP)
-			give(p, ibv.WC_EX_WITH_SLID, &c.SLID, uint32(wc.SLID))
-			give(p, ibv.WC_EX_WITH_SL, &c.SL, wc.SL)
-			give(p, ibv.WC_EX_WITH_DLID_PATH_BITS, &c.PathBits, wc.DLIDPathBits)
+			setField(p, ibv.WC_EX_WITH_BYTE_LEN, &c.ByteLen, wc.ByteLen)
+			setField(p, ibv.WC_EX_WITH_IMM, &c.Imm, *wc.ImmData())
+			setField(p, ibv.WC_EX_WITH_SRC_QP, &c.SrcQP, wc.SrcQP)
+			setField(p, ibv.WC_EX_WITH_SLID, &c.SLID, uint32(wc.SLID))
+			setField(p, ibv.WC_EX_WITH_SL, &c.SL, wc.SL)
+			setField(p, ibv.WC_EX_WITH_DLID_PATH_BITS, &c.PathBits, wc.DLIDPathBits)
 		}
 	}
 	p.state.n = uint32(n)
 	return p.polled()
 }
 
-// give sets a field that the program reads.
-func give[T any](p *PollProgram, flag ibv.CreateCQWCFlags, field *T, value T) {
+// setField sets a field if the program selected it.
+func setField[T any](p *PollProgram, flag ibv.CreateCQWCFlags, field *T, value T) {
 	if p.flags&flag != 0 {
 		*field = value
 	}
 }
 
-// wc returns the part of a completion that the accounting needs.
+// wc returns the fields that the accounting of slots needs.
 func (c *Completion) wc() ibv.WC {
 	return ibv.WC{WRID: c.WRID, Status: c.Status, Opcode: c.Opcode, WCFlags: c.Flags, QPNum: c.QPNum}
 }
 
-// Retire gives back the slots of the send queue for completions, in the order in which they were polled. The program
-// has to read QPNum, and, as always, the opcode.
+// Retire frees the slots of the last poll's completions in send and recv; either may be nil. The program must select
+// QPNum.
 func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
 	t := trackedQueues{Send: send, Recv: recv}
 	for _, c := range p.polled() {
@@ -385,7 +386,7 @@ func (p *PollProgram) Retire(send *SendQueue, recv *RecvQueue) {
 	}
 }
 
-// Close unmaps the memory. Do not use the program or a result of Poll afterwards. A second Close does nothing.
+// Close unmaps the memory. Do not use the program or results of Poll afterwards. A second Close does nothing.
 func (p *PollProgram) Close() error {
 	p.program.Reset()
 	p.all, p.state = nil, &pollState{}

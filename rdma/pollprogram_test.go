@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// A program that polls an object's queue releases slots, leaves markers to drains, and returns completions that drains
-// kept. A program of another queue, or a closed one, polls nothing.
+// A poll with a program releases slots, does not return markers of drains, and returns completions that drains have
+// polled. A program of another queue, and a closed program, are rejected.
 func TestProgramsPollObjects(t *testing.T) {
 	pd := softPD(t)
 	create := func() (*CQ, *PollProgram) {
@@ -39,7 +39,7 @@ func TestProgramsPollObjects(t *testing.T) {
 	mr = keep(t, mr, err)
 	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 		Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
-	loop(t, keep(t, qp, err))
+	connectToSelf(t, keep(t, qp, err))
 	b := sendBatch(t, 1, 1, 0)
 	b.Send(100).Add(mr.SGE(0, 8)).Signaled()
 	for round := range 6 { // exceeds the depth of the queues
@@ -83,7 +83,7 @@ func TestProgramsPollObjects(t *testing.T) {
 	assert.ErrorIs(t, err, ErrClosed)
 }
 
-// Completions polled by a drain have exactly the values that the program reads.
+// Completions that a drain has polled have exactly the values that the program reads.
 func TestProgramsReturnDrainedCompletions(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
@@ -95,7 +95,7 @@ func TestProgramsReturnDrainedCompletions(t *testing.T) {
 		p = keep(t, p, err)
 		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 			Cap: ibv.QPCap{MaxSendWR: 4, MaxRecvWR: 4, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
-		loop(t, keep(t, qp, err))
+		connectToSelf(t, keep(t, qp, err))
 		_, err = qp.PostRecv(recvs(t, mr, 1))
 		require.NoError(t, err)
 		require.NoError(t, qp.Drain(t.Context()))

@@ -15,31 +15,32 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// PostError is the error of a list that was not posted, or only in part. errors.Is finds Errno and Err in it, and
-// errors.As a [VerbError] with the same errno. The post's other result is the number of requests posted.
+// PostError is the error of a list that was not posted, or only in part. The post also returns the number of posted
+// requests. errors.Is matches Errno and Err; errors.As converts it to a [VerbError].
 type PostError struct {
 	Verb   string     // "ibv_post_send"
 	QPNum  uint32     // number of the queue pair or work queue; handle of a shared receive queue
 	QPType ibv.QPType // 0 for a shared receive queue and a work queue
-	// Index is the work request that failed, counted from the start of the batch. With a Reason, a check rejected it,
-	// and nothing was posted; with Errno EBUSY, C has used the queue, and requests may have been posted. Without a
-	// Reason, the device rejected it, and the requests before it were posted. -1 with a Reason: nothing was posted. -1
-	// without one: C failed and did not report where, so all may have been posted, or none.
+	// Index is the work request that failed, counted from the start of the batch. If Reason is set, a check rejected it
+	// and nothing was posted; with Errno EBUSY, however, C used the queue, and requests may have been posted. If Reason
+	// is empty, the device rejected it, and the requests before it were posted. An Index of -1 with a Reason means that
+	// nothing was posted; without a Reason, C failed without setting bad_wr, and any of the requests may have been
+	// posted.
 	Index  int
-	WRID   uint64        // of that work request
-	Errno  runtime.Errno // C's errno, or that of a check: EINVAL, ENOMEM if slots are missing, EBUSY if C has used the queue
+	WRID   uint64        // of the work request at Index
+	Errno  runtime.Errno // C's errno, or of a check: EINVAL, ENOMEM if slots are missing, EBUSY if C used the queue
 	Reason string        // the broken rule and what would be valid; "" if C failed
-	Err    error         // error of the batch or the program if it caused the failure, or nil
+	Err    error         // error of the batch or program that caused the failure, or nil
 }
 
-// Error returns the verb, the queue, the request and the reason.
+// Error returns verb, queue, request and reason.
 func (e *PostError) Error() string {
 	s := e.Verb + ": " + e.queue()
 	switch {
 	case e.Index >= 0:
 		s += fmt.Sprintf(": WR %d (id %#x)", e.Index, e.WRID)
 	case e.Reason == "":
-		s += ": the failed WR is unknown, and all may have been posted"
+		s += ": the failed WR is unknown; any may have been posted"
 	}
 	if e.Err != nil {
 		return s + ": " + e.Err.Error()
@@ -50,7 +51,7 @@ func (e *PostError) Error() string {
 	return s + ": " + verberr.Text(e.Errno)
 }
 
-// queue is the name of the queue.
+// queue returns the name of the queue.
 func (e *PostError) queue() string {
 	switch {
 	case e.Verb == "ibv_post_wq_recv":
@@ -61,12 +62,12 @@ func (e *PostError) queue() string {
 	return fmt.Sprintf("SRQ %#x", e.QPNum)
 }
 
-// Is matches runtime.ErrNotSupported for errnos that mean it, as the error of a call does.
+// Is matches runtime.ErrNotSupported for errnos with that meaning.
 func (e *PostError) Is(target error) bool {
 	return (&runtime.CallError{Errno: e.Errno}).Is(target) || errors.Is(e.Err, target)
 }
 
-// As converts the error to a VerbError, for programs that treat all verbs in the same way.
+// As converts the error to a [VerbError], for programs that treat all verbs alike.
 func (e *PostError) As(target any) bool {
 	to, ok := target.(**VerbError)
 	if ok {
@@ -78,8 +79,8 @@ func (e *PostError) As(target any) bool {
 	return ok
 }
 
-// because completes the error of a post whose batch or program is unusable.
-func (e *PostError) because(err error) *PostError {
+// withCause sets errno and reason to those of a batch or program that cannot be posted.
+func (e *PostError) withCause(err error) *PostError {
 	e.Errno, e.Err = syscall.EINVAL, err
 	if why, ok := err.(*VerbError); ok {
 		e.Errno, e.Reason = why.Errno, cmp.Or(why.Reason, why.Object+" is closed")
@@ -90,8 +91,8 @@ func (e *PostError) because(err error) *PostError {
 // Unwrap returns Errno.
 func (e *PostError) Unwrap() error { return e.Errno }
 
-// recorded returns the error of a post that a check rejected, and records it in the trace if there is one.
-func recorded(err error) error {
+// traceRejected records the error of a post that a check rejected in the trace, if there is one, and returns it.
+func traceRejected(err error) error {
 	if e, ok := err.(*PostError); ok {
 		reason := e.Reason
 		if reason == "" && e.Err != nil {
@@ -102,15 +103,15 @@ func recorded(err error) error {
 	return err
 }
 
-// CompletionError is the error of a failed work request: its status, with its meaning and likely causes. errors.As
-// finds it. In JSON it has the members of a failed [ibv.WC].
+// CompletionError is the error of a failed work request. Error includes the meaning and likely causes of the status. In
+// JSON it has the members of a failed [ibv.WC].
 //
 // Man: ibv_poll_cq(3)
 type CompletionError struct {
 	WRID      uint64       `json:"wr_id"`
 	QPNum     uint32       `json:"qp_num"`
 	Status    ibv.WCStatus `json:"status"`
-	VendorErr uint32       `json:"vendor_err"` // the provider's own code; see its documentation
+	VendorErr uint32       `json:"vendor_err"` // vendor-specific code
 }
 
 // CompletionErr returns nil for a successful completion, and a [*CompletionError] for any other.
@@ -121,7 +122,7 @@ func CompletionErr(wc *ibv.WC) error {
 	return &CompletionError{wc.WRID, wc.QPNum, wc.Status, wc.VendorErr}
 }
 
-// Error returns the status by name and number, its meaning and the likely causes.
+// Error returns the status by name and number, its meaning and likely causes.
 func (e *CompletionError) Error() string {
 	s := fmt.Sprintf("QP %#x: WR id %#x: %v (status %d)", e.QPNum, e.WRID, e.Status, uint32(e.Status))
 	if rule := ibv.WCStatusMeaning(e.Status); rule.Meaning != "" {

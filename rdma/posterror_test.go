@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TestPostErrorTypes: the error of every post matches an errno with errors.Is and both error types with errors.As,
-// whether it comes from the batch, a check or a missing slot.
+// TestPostErrorTypes: the error of every failed post matches an errno with errors.Is and both error types with
+// errors.As.
 func TestPostErrorTypes(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	send := sendQueue(t, d, options(1, 1, 0))
@@ -106,7 +106,7 @@ func TestPostErrorTypes(t *testing.T) {
 	}
 }
 
-// TestWorkPrints: batches and programs print their size and no memory.
+// TestWorkPrints: batches and programs print their size and no contents.
 func TestWorkPrints(t *testing.T) {
 	b, r := writes(sendBatch(t, 4, 1, 0), 1, 2), recvBatch(t, 4, 1)
 	tags, err := NewTagBatch(3, 1)

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// quickly is a path with PostOne, a shorter way for one request. PostOne rejects some requests.
-type quickly struct {
+// quickPath is a path with PostOne, a fast path for single requests. PostOne declines some requests.
+type quickPath struct {
 	Path
 	by    *lock.Lock
 	posts int  // number of requests accepted by PostOne
@@ -22,7 +22,7 @@ type quickly struct {
 	last  byte
 }
 
-func (p *quickly) PostOne(w *ibv.SendWR) bool {
+func (p *quickPath) PostOne(w *ibv.SendWR) bool {
 	if w.WRID%5 == 0 || w.NumSGE != 1 {
 		return false
 	}
@@ -36,26 +36,26 @@ func (p *quickly) PostOne(w *ibv.SendWR) bool {
 	return true
 }
 
-func (p *quickly) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 { return p.Poll(cq, wcs) }
+func (p *quickPath) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 { return p.Poll(cq, wcs) }
 
-func (p *quickly) Held(by *lock.Lock)             { p.by = by }
-func (p *quickly) Reset()                         {}
-func (p *quickly) Event()                         {}
-func (p *quickly) Misused(bool) string            { return "" }
-func (p *quickly) Inspect() string                { return "" }
-func (p *quickly) End(destroy func() error) error { return destroy() }
+func (p *quickPath) Held(by *lock.Lock)             { p.by = by }
+func (p *quickPath) Reset()                         {}
+func (p *quickPath) Event()                         {}
+func (p *quickPath) Misused(bool) string            { return "" }
+func (p *quickPath) Inspect() string                { return "" }
+func (p *quickPath) End(destroy func() error) error { return destroy() }
 
-// TestQuick: an ordinary single request goes through PostOne; a list, or a request that PostOne rejects, through
-// PostSend. Checked queues account for both. A closed queue calls neither.
+// TestQuick: single requests are posted with PostOne; lists, and requests that PostOne declines, with PostSend. Checked
+// queues count both. A closed queue calls neither.
 func TestQuick(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t, ibv.QPT_RC)
 			all := &loopback{}
-			p := &quickly{Path: &sameQP{all, &d.qp}}
+			p := &quickPath{Path: &sameQP{all, &d.qp}}
 			o.Path = p
 			q, b := sendQueue(t, d, o), sendBatch(t, 2, 1, 8)
-			q.needLock()
+			q.useLock()
 			require.Same(t, &q.mu, p.by)
 			post := func(id uint64, n int) error {
 				_, err := q.Post(writes(b, id, n))
@@ -112,11 +112,11 @@ func TestQuickPanics(t *testing.T) {
 	for name, o := range map[string]QueueOptions{"checked": options(8, 1, 8), "unchecked": {Unchecked: true}} {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t, ibv.QPT_RC)
-			p := &quickly{Path: &sameQP{&loopback{}, &d.qp}, reads: true}
+			p := &quickPath{Path: &sameQP{&loopback{}, &d.qp}, reads: true}
 			o.Path = p
 			q, b := sendQueue(t, d, o), sendBatch(t, 1, 1, 8)
-			q.needLock()
-			for range 200 { // makes the goroutine own the lock
+			q.useLock()
+			for range 200 { // so that the goroutine owns the lock
 				b.Reset()
 				b.Write(1, 0, 0).Inline([]byte{1}).Signaled()
 				_, err := q.Post(b)

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// printed returns an object's text and checks that all ways to print it agree.
+// printed returns an object's text and checks that fmt and slog print the same.
 func printed(t *testing.T, o any) string {
 	t.Helper()
 	text := fmt.Sprint(o)
@@ -52,7 +52,7 @@ func TestObjectsPrint(t *testing.T) {
 	require.NoError(t, err)
 	mw, err := pd.AllocMW(ibv.MW_TYPE_2)
 	require.NoError(t, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
 	ah, err := pd.CreateAH(&ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: ibv.GlobalRoute{
 		DGID: must(d.FindGID(GIDQuery{})).GID, SGIDIndex: 1}})
 	require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestObjectsPrint(t *testing.T) {
 	}
 }
 
-// TestZeroObjectsPrint: objects not made by a constructor can be printed, and so can nil pointers with fmt.
+// TestZeroObjectsPrint: zero objects and, with fmt, nil pointers can be printed.
 func TestZeroObjectsPrint(t *testing.T) {
 	for _, o := range append(objectsOfC, new(Poller[string])) {
 		assert.Equal(t, "an object that was never created", printed(t, o), "%T", o)
@@ -103,8 +103,8 @@ func TestPrintingDoesNotWait(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	pd = closeAtEnd(t, pd, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	loop(t, e.qp)
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	connectToSelf(t, e.qp)
 
 	// Close waits for a call in progress, which holds the same locks as a slow call of C.
 	require.NoError(t, e.qp.use("test"))
@@ -122,7 +122,7 @@ func TestPrintingDoesNotWait(t *testing.T) {
 	assert.Equal(t, want+", closed", e.qp.String())
 
 	for range rounds(t, 20) {
-		e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+		e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
 		mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -133,7 +133,7 @@ func TestPrintingDoesNotWait(t *testing.T) {
 				fmt.Fprint(io.Discard, e.qp, e.cq, e.channel, mr, pd, d)
 			}
 		})
-		loop(t, e.qp)
+		connectToSelf(t, e.qp)
 		require.NoError(t, mr.Rereg(ibv.REREG_MR_CHANGE_ACCESS, nil, nil, ibv.ACCESS_LOCAL_WRITE))
 		for _, o := range []interface{ Close() error }{e.qp, mr} {
 			require.NoError(t, o.Close())

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// extendedQP is an extended queue pair whose slots record their calls.
+// extendedQP is an extended queue pair whose functions record their calls.
 type extendedQP struct {
 	*device
 	qp     ibv.QPEx
@@ -125,7 +125,7 @@ func TestWRProgram(t *testing.T) {
 	assert.EqualError(t, err, "ibv_wr_complete: QP 0x12 (RC): WR 0 (id 0x15): none of the requests was posted: "+
 		"cannot allocate memory")
 	assert.Equal(t, []string{"21 IBV_SEND_FENCE: write 17 101", "sge 18 201 65"}, x.calls[1:3])
-	assert.Equal(t, 8, q.Free(), "its slots are free again")
+	assert.Equal(t, 8, q.Free(), "the slots are free again")
 
 	p.Send(9)
 	assert.ErrorContains(t, q.PostProgram(p), "cannot grow")
@@ -136,7 +136,7 @@ func TestWRProgram(t *testing.T) {
 	assert.Empty(t, x.calls)
 }
 
-// TestWideWRProgram: numbers of 64 bits are not truncated on 32-bit machines, when appended or when patched.
+// TestWideWRProgram: 64-bit numbers are not truncated on 32-bit machines, neither when appended nor when patched.
 func TestWideWRProgram(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	q := x.queue(t, options(8, 1, 0))
@@ -180,7 +180,7 @@ func TestWRProgramRules(t *testing.T) {
 		{func(p *WRProgram) { p.BindMW(1, 1, 2, ibv.MWBindInfo{}) },
 			"ibv_wr_bind_mw: the queue pair lacks the function: it was created without it"},
 		{func(p *WRProgram) { a := p.Send(1).SGE(1, 2, 3); p.Send(2); a.SGE(4, 5, 6) },
-			"a request that others follow"},
+			"must be set before the next request"},
 	} {
 		x := newExtended(t, ibv.QPT_UC)
 		p := NewWRProgram(&x.qp)
@@ -194,10 +194,10 @@ func TestWRProgramRules(t *testing.T) {
 	assert.ErrorContains(t, sendQueue(t, newDevice(t, ibv.QPT_RC), options(8, 1, 0)).PostProgram(p),
 		"the program is of QP")
 	x.qp.QPBase.State = ibv.QPS_INIT
-	assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), "takes no work in INIT")
+	assert.ErrorContains(t, x.queue(t, options(8, 1, 0)).PostProgram(p), "accepts no requests in INIT")
 }
 
-// extendedCQ is an extended completion queue over completions that the test sets.
+// extendedCQ is an extended completion queue that returns the completions that a test sets.
 type extendedCQ struct {
 	cq      ibv.CQEx
 	wcs     []ibv.WC
@@ -248,7 +248,7 @@ func TestPollProgram(t *testing.T) {
 	found, err := p.Poll()
 	require.NoError(t, err)
 	assert.Empty(t, found)
-	assert.Equal(t, []string{"start"}, x.calls, "an empty queue is not ended")
+	assert.Equal(t, []string{"start"}, x.calls, "ibv_end_poll is not called for an empty queue")
 
 	x.calls = nil
 	x.wcs = []ibv.WC{
@@ -271,7 +271,7 @@ func TestPollProgram(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EIO)
 	require.Len(t, found, 1)
 	assert.Equal(t, Completion{WRID: 3, Status: ibv.WC_RETRY_EXC_ERR}, found[0],
-		"nothing is left of former completions")
+		"values of earlier completions are cleared")
 	assert.Equal(t, "end", x.calls[len(x.calls)-1])
 
 	send := sendQueue(t, newDevice(t, ibv.QPT_RC), options(4, 1, 0))
@@ -295,7 +295,7 @@ func TestPollProgram(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Programs do not know capacities; the checked queue that they are posted to does.
+// The limits of a checked queue apply to programs when they are posted.
 func TestProgramCheckedByQueue(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	x := &ibv.QPEx{QPBase: d.qp}
@@ -313,18 +313,18 @@ func TestProgramCheckedByQueue(t *testing.T) {
 	require.NoError(t, err)
 	p := NewWRProgram(x)
 	for want, add := range map[string]func(WRRequest){
-		"3 entries, and the queue pair takes 2 at most": func(r WRRequest) {
+		"3 entries exceed the queue pair's limit of 2": func(r WRRequest) {
 			r.SGE(0, 0, 0).SGE(0, 0, 0).SGE(0, 0, 0)
 		},
-		"9 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) { r.Inline(make([]byte, 9)) },
-		"10 inline bytes, and the queue pair takes 8 at most": func(r WRRequest) {
+		"9 inline bytes exceed the queue pair's limit of 8": func(r WRRequest) { r.Inline(make([]byte, 9)) },
+		"10 inline bytes exceed the queue pair's limit of 8": func(r WRRequest) {
 			r.Inline(make([]byte, 5)).Inline(make([]byte, 5))
 		},
-		"a message of 101 bytes, and the most is 100": func(r WRRequest) { r.SGE(1, 101, 1) },
-		"a message of 102 bytes, and the most is 100": func(r WRRequest) {
+		"a message of 101 bytes exceeds the limit of 100": func(r WRRequest) { r.SGE(1, 101, 1) },
+		"a message of 102 bytes exceeds the limit of 100": func(r WRRequest) {
 			r.SGE(1, 51, 1).SGE(1, 51, 1)
 		},
-		"a message of 103 bytes, and the most is 100": func(r WRRequest) { r.SGE(1, 1, 1).SetSGE(1, 103, 1) },
+		"a message of 103 bytes exceeds the limit of 100": func(r WRRequest) { r.SGE(1, 1, 1).SetSGE(1, 103, 1) },
 	} {
 		p.Reset()
 		p.Write(1, 1, 1).Signaled().SGE(1, 100, 1)
@@ -345,19 +345,19 @@ func TestProgramCheckedByQueue(t *testing.T) {
 		assert.ErrorIs(t, q.PostProgram(p), syscall.EINVAL)
 	}
 	for want, add := range map[string]func() WRRequest{
-		"of 4 bytes, and it has to be 8": func() WRRequest {
+		"of 4 bytes; it must have 8": func() WRRequest {
 			return p.FetchAdd(0x2a, 16, 1, 1).SGE(1, 4, 1)
 		},
-		"of 16 bytes, and it has to be 8": func() WRRequest {
+		"of 16 bytes; it must have 8": func() WRRequest {
 			return p.CompareSwap(0x2a, 16, 1, 1, 1).SGE(1, 16, 1)
 		},
-		"at the remote address 0xc, and it has to be a multiple of 8": func() WRRequest {
+		"at remote address 0xc, which is not a multiple of 8": func() WRRequest {
 			return p.FetchAdd(0x2a, 12, 1, 1).SGE(1, 8, 1)
 		},
-		"at the remote address 0xd, and it has to be a multiple of 8": func() WRRequest {
+		"at remote address 0xd, which is not a multiple of 8": func() WRRequest {
 			return p.AtomicWrite(0x2a, 13, 1, [8]byte{})
 		},
-		"at the remote address 0xe, and it has to be a multiple of 8": func() WRRequest {
+		"at remote address 0xe, which is not a multiple of 8": func() WRRequest {
 			r := p.FetchAdd(0x2a, 16, 1, 1).SGE(1, 8, 1)
 			r.SetRemote(14, 1)
 			return r
@@ -370,19 +370,19 @@ func TestProgramCheckedByQueue(t *testing.T) {
 	}
 	p.Reset()
 	p.Write(0x2a, 1, 1).Flags(1<<20).SGE(1, 100, 1)
-	assert.ErrorContains(t, q.PostProgram(p), "0x100000 is no send flag")
+	assert.ErrorContains(t, q.PostProgram(p), "unknown send flag 0x100000")
 	assert.Zero(t, calls, "rejected before the call")
 	assert.Equal(t, 16, q.Free())
 	p.Reset()
 	p.Write(1, 1, 1).Signaled().Inline(make([]byte, 8))
 	p.Write(2, 1, 1).Signaled().SGE(1, 50, 1).SGE(1, 50, 1)
-	assert.NoError(t, q.PostProgram(p), "the limits themselves are valid")
+	assert.NoError(t, q.PostProgram(p), "requests at the limits are valid")
 
 	q, err = NewSendQueue(&x.QPBase, options(16, 2, 8))
 	require.NoError(t, err)
 	p.Reset()
 	p.Write(1, 1, 1).Signaled().SGE(1, 1<<31, 1).SGE(1, 1, 1)
-	assert.ErrorContains(t, q.PostProgram(p), "a message of 2147483649 bytes, and the most is 2147483648")
+	assert.ErrorContains(t, q.PostProgram(p), "a message of 2147483649 bytes exceeds the limit of 2147483648")
 
 	x.QPBase.QPType = ibv.QPT_UD // a TSO request sends many messages
 	x.WRSendTSO, x.WRSend, x.WRSetUDAddr = x.WRRDMAWrite, x.WRRDMAWrite, x.WRRDMAWrite
@@ -393,7 +393,7 @@ func TestProgramCheckedByQueue(t *testing.T) {
 	assert.NoError(t, q.PostProgram(p))
 	p.Reset()
 	p.Send(1).Signaled().UD(1, 2, 3).SGE(1, 1000, 1)
-	assert.ErrorContains(t, q.PostProgram(p), "a message of 1000 bytes, and the most is 100")
+	assert.ErrorContains(t, q.PostProgram(p), "a message of 1000 bytes exceeds the limit of 100")
 }
 
 // A post of a nil or zero program fails and leaves the queue usable.
@@ -407,8 +407,8 @@ func TestZeroPrograms(t *testing.T) {
 			q.mu.Unlock()
 			assert.EqualError(t, q.PostProgram(nil),
 				"ibv_wr_complete: QP 0x12 (RC): the program is nil: invalid argument")
-			assert.EqualError(t, q.PostProgram(new(WRProgram)), "ibv_wr_complete: QP 0x12 (RC): the program is the "+
-				"zero value of its type, and needs its constructor: invalid argument")
+			assert.EqualError(t, q.PostProgram(new(WRProgram)), "ibv_wr_complete: QP 0x12 (RC): the program is a "+
+				"zero value; create it with its constructor: invalid argument")
 			posted := make(chan struct{})
 			go func() { defer close(posted); q.refused() }()
 			select {

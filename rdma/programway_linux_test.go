@@ -16,10 +16,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
-// longRunner hides the type of C's path, so that programs never go the short way.
+// longRunner hides the type of C's path, so that programs never use the fast path.
 type longRunner struct{ datapath.Runner }
 
-// nativeExtended returns an extended queue pair whose functions are C, and the digest of their arguments.
+// nativeExtended returns an extended queue pair whose functions are in C, and a digest of the arguments of their calls.
 func nativeExtended(t testing.TB) (d *device, qp *ibv.QPEx, digest *uint64) {
 	d = native(t)
 	l, err := nativeDevice()
@@ -41,8 +41,8 @@ func nativeExtended(t testing.TB) (d *device, qp *ibv.QPEx, digest *uint64) {
 	return d, qp, ibv.Ptr[uint64](symbol("device_wr_digest")).Deref()
 }
 
-// TestProgramsTheShortWay compares programs that go to C directly, or through the checks of a list, with the general
-// way: they make the same calls, are rejected for the same reasons, and take and release the same slots.
+// TestProgramsTheShortWay compares the fast path of programs with the general path: both make the same calls, reject
+// the same programs with the same errors, and take and release the same slots.
 func TestProgramsTheShortWay(t *testing.T) {
 	_, qp, digest := nativeExtended(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -60,11 +60,11 @@ func TestProgramsTheShortWay(t *testing.T) {
 			q, err := NewSendQueue(&qp.QPBase, o)
 			require.NoError(t, err)
 			if owned {
-				q.needLock()
+				q.useLock()
 			}
 			if i == 1 {
 				q.path = longRunner{q.path.(datapath.Runner)}
-				q.needLock()
+				q.useLock()
 			}
 			queues[i], post[i] = q, q.PostProgram
 			cqs[i], err = NewCompletionQueue(&ibv.CQ{Context: qp.QPBase.Context}, nativeOptions("system"))
@@ -72,7 +72,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 			cqs[i].Track(0x12, q, nil)
 		}
 		if !o.Unchecked {
-			queues[1].begin(queues[0].posted.Load())
+			queues[1].start(queues[0].posted.Load())
 		}
 		p, requests := NewWRProgram(qp), []WRRequest{}
 		build := func() {
@@ -182,7 +182,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 	})
 }
 
-// TestProgramCheckedEachTime: a program that was accepted before is still checked against the queue's state.
+// TestProgramCheckedEachTime: each post of a program checks it again, even if it was accepted before.
 func TestProgramCheckedEachTime(t *testing.T) {
 	_, qp, digest := nativeExtended(t)
 	o := nativeOptions("system")
@@ -190,13 +190,13 @@ func TestProgramCheckedEachTime(t *testing.T) {
 	q, err := NewSendQueue(&qp.QPBase, o)
 	require.NoError(t, err)
 	for reason, build := range map[string]func(p *WRProgram) WRRequest{
-		"a message of 101 bytes, and the most is 100": func(p *WRProgram) WRRequest {
+		"a message of 101 bytes exceeds the limit of 100": func(p *WRProgram) WRRequest {
 			return p.Write(1, 2, 3).SGE(4, 100, 5).SGE(6, 1, 7)
 		},
-		"65 inline bytes, and the queue pair takes 64 at most": func(p *WRProgram) WRRequest {
+		"65 inline bytes exceed the queue pair's limit of 64": func(p *WRProgram) WRRequest {
 			return p.Send(1).Inline(make([]byte, 65))
 		},
-		"at the remote address 0x4, and it has to be a multiple of 8": func(p *WRProgram) WRRequest {
+		"at remote address 0x4, which is not a multiple of 8": func(p *WRProgram) WRRequest {
 			return p.CompareSwap(1, 4, 3, 2, 1).SGE(1, 8, 2)
 		},
 	} {

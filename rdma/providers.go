@@ -6,10 +6,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 )
 
-// EnvCall is the environment variable that forces one way to call every queue without a Way option: blocking or system.
+// EnvCall is the environment variable that selects how queues without a Way option are called: blocking or system.
 const EnvCall = provider.EnvCall
 
-// Verbs is a set of verbs of the data path.
+// Verbs is a set of data-path verbs.
 type Verbs uint8
 
 // Values of Verbs.
@@ -20,17 +20,17 @@ const (
 	ReqNotify = Verbs(provider.ReqNotify) // ibv_req_notify_cq
 )
 
-// Provider describes a provider: the verbs that it executes in user space alone, and those that enter the kernel
-// without sleeping there. Both may be called directly, without entersyscall.
+// Provider lists the verbs of a provider that run entirely in user space (Pure), and those that enter the kernel but do
+// not sleep there (Brief). Both may be called directly, without entersyscall.
 type Provider struct {
-	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
+	Name   string // as in the name of its shared object: "mlx5" for libmlx5.so.1 and libmlx5-rdmav34.so
 	Pure   Verbs
 	Brief  Verbs
-	Reason string // evidence: source files, and results of tests
+	Reason string // evidence: source files and test results
 }
 
 // Providers returns the built-in list. Other providers, and verbs that are neither in Pure nor in Brief, are called the
-// Blocking way, which is correct for any provider.
+// blocking way, which is correct for every provider.
 func Providers() (all []Provider) {
 	for _, p := range provider.Providers() {
 		all = append(all, Provider{p.Name, Verbs(p.Pure), Verbs(p.Brief), p.Reason})

@@ -18,40 +18,39 @@ import (
 
 // QP is a queue pair.
 //
-// Any number of goroutines may post to it at once, each with its own batch. Posting does not block or allocate; it
-// waits only for other posts. Posted work completes in the queue pair's completion queues, and polling them releases
-// the slots.
+// Any number of goroutines may post to it at once, each with its own batch. Posting waits only for other posts and does
+// not allocate. Posted work completes in the queue pair's completion queues; polling them releases its slots.
 //
-// A QP takes 728 bytes of Go's memory in addition to C's; for its queues see [SendQueue].
+// A QP uses 728 bytes of Go memory in addition to C's; for its queues see [SendQueue].
 //
 // Man: ibv_create_qp(3)
 type QP struct {
 	object
-	c       *ibv.QP
-	ex      *ibv.QPEx // nil if the queue pair has no functions of ibv_wr_post(3)
-	device  *Device
-	pd      *PD // nil for an XRC_RECV queue pair
-	srq     *SRQ
-	sendCQ  *CQ // each may be nil
-	recvCQ  *CQ
-	send    *SendQueue // nil if it cannot send
-	sends   *SendQueue // send, or a queue that rejects posts
-	recv    *RecvQueue // nil without a receive queue, or with an SRQ
-	native  *directQueue
-	cap     ibv.QPCap // capacities without the reserve for markers
-	options QueueOptions
-	endC    func(*ibv.QP) error // destroys the queue pair in C
-	owned   atomic.Pointer[owned]
+	c           *ibv.QP
+	ex          *ibv.QPEx // nil if the queue pair has no functions of ibv_wr_post(3)
+	device      *Device
+	pd          *PD // nil for an XRC_RECV queue pair
+	srq         *SRQ
+	sendCQ      *CQ // each may be nil
+	recvCQ      *CQ
+	send        *SendQueue // nil if it cannot send
+	sends       *SendQueue // send, or a queue that rejects posts
+	recv        *RecvQueue // nil without a receive queue, or with an SRQ
+	native      *directQueue
+	cap         ibv.QPCap // capacities without the reserve for markers
+	options     QueueOptions
+	destroyFunc func(*ibv.QP) error // destroys the queue pair in C
+	owned       atomic.Pointer[owned]
 
-	num     atomic.Uint32 // of a target of dynamic connections, from RTR on
+	num     atomic.Uint32 // a target of dynamic connections (DCT) gets its number in RTR
 	kind    ibv.QPType
-	ends    occasion  // Close has begun
-	lastWQE *occasion // the queue pair takes no more receives of the shared receive queue
+	closing latch  // Close has begun
+	lastWQE *latch // the queue pair consumes no more receives of the shared receive queue
 
 	changes  sync.Mutex // guards changes of the state, and the fields below
-	local    localEnd
+	local    localEndpoint
 	groups   map[mcastGroup]bool // multicast
-	received bool                // since RESET it was in a state in which it takes receives of the shared receive queue
+	received bool                // it may have consumed receives of the shared receive queue since RESET
 	sendMark drainMarker         // markers of canceled drains
 	recvMark drainMarker
 }
@@ -68,7 +67,7 @@ func (q *QP) queues() map[string]counted.Positions {
 	return all
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the QP.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the QP.
 func (q *QP) C() *ibv.QP { return whileOpen(&q.object, q.c) }
 
 // CEx returns C's extended object, for a [WRProgram], or nil.
@@ -77,8 +76,7 @@ func (q *QP) CEx() *ibv.QPEx { return whileOpen(&q.object, q.ex) }
 // Ptr returns the queue pair for use in attributes.
 func (q *QP) Ptr() ibv.Ptr[ibv.QP] { return ptrWhileOpen(&q.object, q.c) }
 
-// Num returns the number by which peers know the queue pair, in host byte order. A new queue pair may soon have the
-// number of a closed one.
+// Num returns the queue pair number, in host byte order. A new queue pair may reuse the number of a closed one.
 func (q *QP) Num() uint32 { return q.num.Load() }
 
 // Type returns the type of the queue pair.
@@ -100,9 +98,9 @@ func (q *QP) RecvCQ() *CQ { return q.recvCQ }
 // SRQ returns the shared receive queue, or nil.
 func (q *QP) SRQ() *SRQ { return q.srq }
 
-// State returns the state that the queue pair was last moved to, as recorded by C. After a failed completion the device
-// has moved it to ERR, but State still returns IBV_QPS_RTS: Query with IBV_QP_STATE asks the device. On iWARP, the kernel
-// moves it to RTS, and State returns IBV_QPS_INIT or IBV_QPS_RTR. For a closed queue pair, State returns IBV_QPS_UNKNOWN.
+// State returns the state that the program last moved the queue pair to, as recorded by C. It may be out of date: after
+// a failed completion the device has moved the queue pair to ERR, and on iWARP the kernel moves it to RTS. To query the
+// device, call Query with IBV_QP_STATE. For a closed queue pair, State returns IBV_QPS_UNKNOWN.
 func (q *QP) State() ibv.QPState {
 	if q.use("State") != nil {
 		return ibv.QPS_UNKNOWN
@@ -111,7 +109,8 @@ func (q *QP) State() ibv.QPState {
 	return q.state()
 }
 
-// state is State while the queue pair is kept open. C writes it when another goroutine modifies the queue pair.
+// state is State for callers that keep the queue pair open. C writes the state when another goroutine modifies the
+// queue pair.
 func (q *QP) state() ibv.QPState {
 	return ibv.QPState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&q.c.State))))
 }
@@ -137,11 +136,11 @@ func (q *QP) PostSend(b *SendBatch) (posted int, err error) {
 }
 
 func (q *QP) noSendQueue(verb string) error {
-	return q.cannot(verb, "it was created without a send queue (max_send_wr is 0, or it has no send completion queue)")
+	return q.cannot(verb, "it has no send queue, because max_send_wr is 0 or send_cq is not set")
 }
 
-// PostRecv posts a batch to the queue pair's receive queue. The results are those of PostSend. The memory belongs to
-// the device until the receives have completed.
+// PostRecv posts a batch to the queue pair's receive queue. It returns the same results as PostSend. The memory belongs
+// to the device until the receives have completed.
 //
 // C: ibv_post_recv
 //
@@ -151,14 +150,14 @@ func (q *QP) PostRecv(b *RecvBatch) (posted int, err error) {
 	case q.recv != nil:
 		return q.recv.Post(b)
 	case q.srq != nil:
-		return 0, q.cannot("ibv_post_recv", "the queue pair receives from "+q.srq.name+": post there")
+		return 0, q.cannot("ibv_post_recv", "it uses a shared receive queue: post to "+q.srq.name)
 	}
 	return 0, q.cannot("ibv_post_recv",
-		"it was created without a receive queue (max_recv_wr is 0, or it has no receive completion queue)")
+		"it has no receive queue, because max_recv_wr is 0 or recv_cq is not set")
 }
 
-// PostProgram posts the requests of a program for the queue pair's CEx: all of them, or none if it returns an error.
-// Their memory belongs to the device until they have completed.
+// PostProgram posts the requests of a program that was created for this queue pair: all of them or, with an error,
+// none. Their memory belongs to the device until they have completed.
 //
 // C: ibv_wr_start, ibv_wr_complete
 //
@@ -173,7 +172,7 @@ func (q *QP) PostProgram(p *WRProgram) error {
 	return q.send.PostProgram(p)
 }
 
-// cannot returns the error of a verb that the queue pair does not support, or that of a closed queue pair.
+// cannot returns the error of a verb that the queue pair does not support, or ErrClosed.
 func (q *QP) cannot(verb, why string) error {
 	if err := q.use(verb); err != nil {
 		return err
@@ -182,8 +181,8 @@ func (q *QP) cannot(verb, why string) error {
 	return &VerbError{Verb: verb, Object: q.name, Errno: syscall.EINVAL, Reason: why}
 }
 
-// NewWRProgram creates an empty program for the queue pair, which must be an extended one and stay open while the
-// program is built and run.
+// NewWRProgram creates an empty program for an extended queue pair. The queue pair must stay open while the program is
+// built and run.
 //
 // Man: ibv_wr_post(3)
 func (q *QP) NewWRProgram() (*WRProgram, error) {
@@ -197,9 +196,9 @@ func (q *QP) NewWRProgram() (*WRProgram, error) {
 	return NewWRProgram(q.ex), nil
 }
 
-// Query returns the queue pair's attributes. mask selects them; the device may return more. Capacities are those of the
-// device, after rounding: one slot more in each queue than [QP.Cap], for the marker of a drain. If another library has
-// connected the queue pair, a query of IBV_QP_MAX_QP_RD_ATOMIC updates the limit that checks use for reads.
+// Query returns the attributes that mask selects; the device may return more. Capacities are those of the device after
+// rounding. They include a slot in each queue for the marker of a drain, which [QP.Cap] does not. If another library
+// has connected the queue pair, query IBV_QP_MAX_QP_RD_ATOMIC to update the limit that checks use for reads.
 //
 // C: ibv_query_qp
 //
@@ -212,9 +211,9 @@ func (q *QP) Query(mask ibv.QPAttrMask) (*ibv.QPAttr, *ibv.QPInitAttr, error) {
 	}
 	defer q.done()
 	err := libibverbs.QueryQP(q.c, attr, mask, init)
-	known := attr.MaxRdAtomic > 0 || q.device.info.Transport != ibv.TRANSPORT_IWARP // drivers of iWARP may leave it 0
-	if err == nil && q.native != nil && q.changes.TryLock() {                       // a drain may hold it for long
-		err = still(q.send, q.recv, func() error { return q.native.misuse(verb, q.name) })
+	known := attr.MaxRdAtomic > 0 || q.device.info.Transport != ibv.TRANSPORT_IWARP // iWARP drivers may return 0
+	if err == nil && q.native != nil && q.changes.TryLock() {                       // not during a drain
+		err = whileNotPosting(q.send, q.recv, func() error { return q.native.misuse(verb, q.name) })
 		q.changes.Unlock()
 	}
 	if err == nil && mask&ibv.QP_MAX_QP_RD_ATOMIC != 0 && q.state() == ibv.QPS_RTS && known {
@@ -238,8 +237,8 @@ func (q *QP) DataInOrder(op ibv.WROpcode, flags ibv.QueryQPDataInOrderFlags) (ca
 	return caps, wrap(verb, q.name, err)
 }
 
-// ECE returns the options that the device would use with a peer of the same vendor. Peers exchange them with the
-// endpoint.
+// ECE returns the vendor's connection options that the device supports. Peers exchange them together with their
+// endpoints.
 //
 // C: ibv_query_ece
 //
@@ -254,7 +253,7 @@ func (q *QP) ECE() (*ibv.ECE, error) {
 	return ece, wrap(verb, q.name, libibverbs.QueryECE(q.c, ece))
 }
 
-// SetECE proposes options. Call it before the queue pair is in RTR.
+// SetECE sets the vendor's connection options. Call it before the queue pair enters RTR.
 //
 // C: ibv_set_ece
 //
@@ -274,7 +273,7 @@ func (q *QP) SetECE(ece *ibv.ECE) error {
 // closeDrains is the time Close waits for outstanding work before it destroys the queue pair anyway.
 const closeDrains = 2 * time.Second
 
-// idle reports whether it is certain that no request is outstanding.
+// idle reports whether no request can be outstanding.
 func (q *QP) idle() bool {
 	switch {
 	case q.state() == ibv.QPS_RESET:
@@ -285,14 +284,14 @@ func (q *QP) idle() bool {
 	return (q.send == nil || q.send.idle()) && (q.recv == nil || q.recv.idle())
 }
 
-// refusePosts makes both queues refuse posts.
+// refusePosts makes both queues reject posts with ErrClosed.
 func (q *QP) refusePosts() {
 	q.refuse(&VerbError{Object: q.name, Errno: syscall.EINVAL, Err: ErrClosed})
 }
 
-// notDestroyed is called if Close did not destroy the queue pair.
-func (q *QP) notDestroyed() {
-	q.ends.reset()
+// reviveAfterFailedClose makes the queue pair usable again if Close failed to destroy it.
+func (q *QP) reviveAfterFailedClose() {
+	q.closing.reset()
 	q.refuse(nil)
 }
 
@@ -303,40 +302,40 @@ func (q *QP) drainForClose() error {
 	if q.native.misuse("Close", q.name) == nil && !q.idle() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeDrains)
 		defer cancel()
-		// destroying the queue pair releases the memory, whether it was drained or not
+		// ignore the error: destroying the queue pair releases the memory in any case
 		_ = q.drain(drainContext{Context: ctx})
 	}
 	return nil
 }
 
-// destroyC destroys the queue pair, which already rejects posts.
+// destroyC destroys the queue pair. It already rejects posts.
 func (q *QP) destroyC(c *ibv.QP) error {
 	q.changes.Lock()
 	defer q.changes.Unlock()
 	misuse := q.native.misuse("Close", q.name)
-	q.collect() // so that slots of a shared receive queue come back
+	q.collect() // to release slots of a shared receive queue
 	q.leaveGroups()
-	q.untrack() // from here on another queue pair may have the number, and C's memory goes
-	if err := q.native.destroy(func() error { return q.endC(c) }); err != nil {
+	q.untrack() // another queue pair may reuse the number as soon as this one is destroyed
+	if err := q.native.destroy(func() error { return q.destroyFunc(c) }); err != nil {
 		q.track()
 		return err
 	}
 	q.collect()
 	if q.send != nil {
-		q.send.forget(q.sendCQ) // work that was not drained has no completion
+		q.send.resetIdle(q.sendCQ) // work that was not drained has no completion
 	}
 	if q.recv != nil {
-		q.recv.forget(q.recvCQ)
+		q.recv.resetIdle(q.recvCQ)
 	}
 	q.sendMark.forget()
 	q.recvMark.forget()
-	q.leave()
+	q.releaseAllRoom()
 	return late(misuse)
 }
 
-// Close drains the queue pair, for two seconds at most, and destroys it. After that the device no longer uses the
-// memory of its requests. Remaining completions can still be polled, unless [Device.NewRC], NewUC or NewUD created the
-// completion queue: it is closed as well, like regions of [QP.RegMR].
+// Close drains the queue pair for at most two seconds and destroys it. The device then no longer uses the memory of its
+// requests. Remaining completions can still be polled, unless [Device.NewRC], NewUC or NewUD created the completion
+// queue: Close closes it as well, and the regions of [QP.RegMR].
 //
 // C: ibv_destroy_qp
 //
@@ -348,7 +347,7 @@ func (q *QP) Close() error {
 	return CloseAll(nil, q)
 }
 
-// refuse makes both queues refuse posts, or with nil accept them again.
+// refuse makes both queues reject posts with an error, or accept posts again if why is nil.
 func (q *QP) refuse(why *VerbError) {
 	of := func(verb string) error {
 		if why == nil {
@@ -377,20 +376,20 @@ func (q *QP) on(driver string) bool {
 		q.recv != nil && driverOf(q.recv.Provider(), ibv.PtrTo(c)) == driver
 }
 
-// changesAs is the type whose state transitions apply: EFA's reliable datagrams have those of UD.
-func (q *QP) changesAs() ibv.QPType {
+// transitionType returns the type whose state transitions apply: UD for EFA's reliable datagrams.
+func (q *QP) transitionType() ibv.QPType {
 	if q.kind == ibv.QPT_DRIVER && q.onEFA() {
 		return ibv.QPT_UD
 	}
 	return q.kind
 }
 
-// uncounted returns an error if a drain cannot determine the outstanding requests.
-func (q *QP) uncounted() error {
+// checkCounted returns an error if a drain needs a count of outstanding requests and the queue pair has none.
+func (q *QP) checkCounted() error {
 	if !q.options.Unchecked || !q.onEFA() && !q.onERDMA() {
 		return nil
 	}
-	return &VerbError{Verb: "Drain", Object: q.name, Errno: syscall.EINVAL, Reason: "its library rejects markers in " +
+	return &VerbError{Verb: "Drain", Object: q.name, Errno: syscall.EINVAL, Reason: "its provider rejects posts in " +
 		"ERR, and an unchecked queue pair does not count its requests: create it without QueueOptions.Unchecked, or " +
 		"poll until each request has completed"}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// CreateQP creates a queue pair in state RESET. The completion queues and the shared receive queue are set in attr with
+// CreateQP creates a queue pair in state RESET. Set the completion queues and the shared receive queue in attr with
 // their Ptr methods; o may be zero. Cap returns the capacities: the requested number of work requests, and perhaps more
-// entries and inline bytes. If a completion queue has no room for the completions, the error is ENOMEM, unless
-// o.Overcommit is set. If the device lacks a capacity, the error is EINVAL and names it.
+// entries and inline bytes. If a completion queue has no room for the completions and o.Overcommit is not set, the
+// error is ENOMEM. If a capacity exceeds the device's limit, the error is EINVAL and names the capacity.
 //
 // C: ibv_create_qp
 //
@@ -27,16 +27,16 @@ func (p *PD) CreateQP(attr *ibv.QPInitAttr, o QueueOptions) (*QP, error) {
 		func(own *ibv.QPInitAttr) (*ibv.QP, error) { return libibverbs.CreateQP(p.c, own) })
 }
 
-// createQP is CreateQP with any function that takes its attributes.
+// createQP is CreateQP with another function to create the queue pair in C.
 func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions,
 	create func(own *ibv.QPInitAttr) (*ibv.QP, error)) (*QP, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, p.name)
 	}
-	q := &QP{device: p.device, pd: p, endC: libibverbs.DestroyQP}
+	q := &QP{device: p.device, pd: p, destroyFunc: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: p.name, kind: attr.QPType, cap: attr.Cap, all: attr.SQSigAll != 0,
 		sendCQ: attr.SendCQ, recvCQ: attr.RecvCQ, srq: attr.SRQ}
-	in.lacks, in.misses = refusal.MissingCQ(attr, false), refusal.MissingDomain(attr.QPType, true, false)
+	in.missing, in.maybeMissing = refusal.MissingCQ(attr, false), refusal.MissingDomain(attr.QPType, true, false)
 	return made(q, q.create(&in, o, []*object{&p.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
@@ -45,9 +45,9 @@ func (p *PD) createQP(verb string, attr *ibv.QPInitAttr, o QueueOptions,
 	}))
 }
 
-// CreateQPEx creates a queue pair of any kind. Objects are set in attr with their Ptr methods, and CompMask selects its
-// valid fields. With IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, a [WRProgram] can post requests, and a checked queue rejects
-// operations that are not in SendOpsFlags, also in batches.
+// CreateQPEx creates a queue pair of any type. Set objects in attr with their Ptr methods. CompMask selects the valid
+// fields. With IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, a [WRProgram] can post requests, and a checked queue rejects operations
+// that are not in SendOpsFlags, in batches as well.
 //
 // C: ibv_create_qp_ex, ibv_qp_to_qp_ex
 //
@@ -57,13 +57,13 @@ func (d *Device) CreateQPEx(attr *ibv.QPInitAttrEx, o QueueOptions) (*QP, error)
 		func(own *ibv.QPInitAttrEx) (*ibv.QP, error) { return libibverbs.CreateQPEx(d.c, own) }, libibverbs.DestroyQP)
 }
 
-// createQPEx is CreateQPEx with any function that takes its attributes, such as those of providers.
+// createQPEx is CreateQPEx with other functions to create and destroy the queue pair in C, such as those of a provider.
 func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	create func(own *ibv.QPInitAttrEx) (*ibv.QP, error), destroy func(*ibv.QP) error) (*QP, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, d.name)
 	}
-	q := &QP{device: d, endC: destroy}
+	q := &QP{device: d, destroyFunc: destroy}
 	var parents []*object
 	var err error
 	if attr.CompMask&ibv.QP_INIT_ATTR_PD != 0 {
@@ -92,11 +92,11 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 		in.flags = attr.CreateFlags
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
-		o.onlyOperations(attr.SendOpsFlags)
+		o.limitOperations(attr.SendOpsFlags)
 	}
 	queues := &ibv.QPInitAttr{QPType: attr.QPType, Cap: attr.Cap, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ}
-	in.lacks = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
-	in.misses = refusal.MissingDomain(attr.QPType, q.pd != nil, attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0)
+	in.missing = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
+	in.maybeMissing = refusal.MissingDomain(attr.QPType, q.pd != nil, attr.CompMask&ibv.QP_INIT_ATTR_XRCD != 0)
 	return made(q, q.create(&in, o, parents, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		own := *attr
 		own.Cap = cap
@@ -110,7 +110,7 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 	}))
 }
 
-// OpenQP opens the XRC_RECV queue pair of another process, with the number in attr. Set XRCD with [XRCD.Ptr].
+// OpenQP opens the XRC_RECV queue pair of another process by its number in attr. Set XRCD with [XRCD.Ptr].
 //
 // C: ibv_open_qp
 //
@@ -124,7 +124,7 @@ func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &QP{device: d, endC: libibverbs.DestroyQP}
+	q := &QP{device: d, destroyFunc: libibverbs.DestroyQP}
 	in := qpInit{verb: verb, parent: d.name, kind: attr.QPType}
 	return made(q, q.create(&in, QueueOptions{}, []*object{&x.object}, func(cap ibv.QPCap) (*ibv.QP, ibv.QPCap, error) {
 		c, err := libibverbs.OpenQP(d.c, attr)
@@ -132,21 +132,22 @@ func (d *Device) OpenQP(attr *ibv.QPOpenAttr) (*QP, error) {
 	}))
 }
 
-// qpInit holds the parameters common to all ways to create a queue pair.
+// qpInit holds the parameters of create.
 type qpInit struct {
 	verb, parent   string
 	kind           ibv.QPType
 	cap            ibv.QPCap
-	all            bool // every send request has a completion
+	all            bool // sq_sig_all: signal every send request
 	flags          ibv.QPCreateFlags
 	sendCQ, recvCQ ibv.Ptr[ibv.CQ]
 	srq            ibv.Ptr[ibv.SRQ]
-	lacks          string    // a required attribute that is missing, or ""
-	misses         string    // an attribute that is missing and may be required, or ""
-	made           ibv.QPCap // capacities that C returned
+	missing        string    // a required attribute that is missing, or ""
+	maybeMissing   string    // an attribute that is missing and may be required, or ""
+	created        ibv.QPCap // capacities that C returned
 }
 
-// create creates the queue pair, with slots for the markers of a drain if the device has room for them, and its queues.
+// create creates the queue pair and its queues. It adds slots for the markers of a drain if the device has room for
+// them.
 func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 	create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) error {
 	d := q.device
@@ -169,18 +170,18 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 		parents = append(parents, &q.srq.object)
 	}
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
-		if cq != nil && !slices.Contains(parents, &cq.object) { // a queue for both directions is one parent
+		if cq != nil && !slices.Contains(parents, &cq.object) { // the same queue is one parent
 			parents = append(parents, &cq.object)
 		}
 	}
-	q.options, q.kind, q.lastWQE = o, in.kind, new(occasion)
-	q.life.Hooks = life.Hooks{Wake: q.ends.set, Stop: q.refusePosts, Revive: q.notDestroyed,
+	q.options, q.kind, q.lastWQE = o, in.kind, new(latch)
+	q.life.Hooks = life.Hooks{Wake: q.closing.set, Stop: q.refusePosts, Revive: q.reviveAfterFailedClose,
 		Settle: q.drainForClose}
 	o.SQSigAll = in.all
 	undo := func() {}
 	creating := func() (*ibv.QP, error) {
-		if in.lacks != "" {
-			return nil, invalid(in.verb, in.parent, "%s", in.lacks)
+		if in.missing != "" {
+			return nil, invalid(in.verb, in.parent, "%s", in.missing)
 		}
 		c, err := q.createC(in, &o, create)
 		if err != nil {
@@ -194,13 +195,13 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 			undo, err = q.admit()
 		}
 		if err != nil {
-			q.native.destroy(func() error { return q.endC(c) })
+			q.native.destroy(func() error { return q.destroyFunc(c) })
 			return nil, err
 		}
 		return c, nil
 	}
 	name := func(c *ibv.QP) string { return fmt.Sprintf("QP %#x (%s)", c.QPNum, refusal.ShortName(in.kind)) }
-	// Errors name the last parent, which therefore is the domain: createObject puts the device first.
+	// Errors name the last parent. Move the protection domain there; createObject puts the device first.
 	if len(parents) > 1 {
 		parents = append(parents[1:], parents[0])
 	}
@@ -215,8 +216,8 @@ func (q *QP) create(in *qpInit, o QueueOptions, parents []*object,
 	return nil
 }
 
-// createC requests one more slot in each queue than the user did. If the device refuses, it requests the user's
-// capacities.
+// createC requests one slot more in each queue than the user, for the marker of a drain. If the device has no room for
+// these slots, it requests the user's capacities.
 func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.QP, ibv.QPCap, error)) (*ibv.QP, error) {
 	more := in.cap
 	var hidden ibv.QPCap
@@ -239,14 +240,14 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 			if err != nil {
 				return false
 			}
-			q.endC(c)
+			q.destroyFunc(c)
 			return true
 		}
-		return nil, q.device.refused().QP(in.kind, in.misses, in.cap, try, err)
+		return nil, q.device.refused().QP(in.kind, in.maybeMissing, in.cap, try, err)
 	}
-	in.made = got
-	// Capacities beyond the request are not used, because users count the room in completion queues by their own
-	// numbers.
+	in.created = got
+	// Do not use capacities beyond the request, because users size completion queues by the numbers that they
+	// requested.
 	got.MaxSendWR = min(got.MaxSendWR-min(got.MaxSendWR, hidden.MaxSendWR), in.cap.MaxSendWR)
 	got.MaxRecvWR = min(got.MaxRecvWR-min(got.MaxRecvWR, hidden.MaxRecvWR), in.cap.MaxRecvWR)
 	if in.srq != 0 {
@@ -256,7 +257,7 @@ func (q *QP) createC(in *qpInit, o *QueueOptions, create func(ibv.QPCap) (*ibv.Q
 	return c, nil
 }
 
-// makeNative creates the path of the queue pair if the Path in its options owns queues.
+// makeNative creates the direct queue of the queue pair if its Path writes queues itself.
 func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 	for _, cq := range []*CQ{q.sendCQ, q.recvCQ} {
 		if cq != nil && !cq.native.fits(o.Path) {
@@ -270,12 +271,12 @@ func (q *QP) makeNative(in *qpInit, o *QueueOptions) (err error) {
 		return nil // it has no queues
 	}
 	o.Path, q.native, err = directQueueOf(o.Path,
-		func(m datapath.Maker) (datapath.Queue, error) { return m.QP(q.c, in.made, in.all, in.flags) })
+		func(m datapath.Maker) (datapath.Queue, error) { return m.QP(q.c, in.created, in.all, in.flags) })
 	return err
 }
 
-// announceToMakers announces queue pairs that C posts to, to Makers that write queues of the same device, in either
-// order of creation. Each side is registered before it looks for the other.
+// announceToMakers tells each Maker of the device about each queue pair that C posts to, whichever is created first. To
+// miss none, each side registers before it looks for the other.
 func (q *QP) announceToMakers() {
 	d := q.device
 	if q.native == nil {
@@ -291,36 +292,36 @@ func (q *QP) announceToMakers() {
 	if _, known := d.makers.LoadOrStore(m, true); known {
 		return
 	}
-	d.objects.each(func(o any) { // objects in the registry are not destroyed during each
+	d.objects.each(func(o any) { // objects are not destroyed while each runs
 		if p, ok := o.(*QP); ok && p.native == nil && p.send != nil {
 			m.Beside(p.c)
 		}
 	})
 }
 
-// makeQueues creates the queues of a queue pair that C has created.
+// makeQueues creates the send queue and the receive queue.
 func (q *QP) makeQueues(in *qpInit, o *QueueOptions) (err error) {
-	if q.cap.MaxSendWR > 0 && q.sendCQ != nil { // queue pairs of some provider-specific types have neither
+	if q.cap.MaxSendWR > 0 && q.sendCQ != nil { // queue pairs of some provider-specific types have no send queue
 		if q.send, err = NewSendQueue(q.c, *o); err != nil {
 			return err
 		}
-		q.send.needLock()
+		q.send.useLock()
 	}
 	if q.srq == nil && q.cap.MaxRecvWR > 0 && q.recvCQ != nil {
 		if q.recv, err = NewRecvQueue(q.c, *o); err != nil {
 			return err
 		}
-		q.recv.needLock()
+		q.recv.useLock()
 	}
 	return nil
 }
 
-// admit reserves room in the completion queues, and registers the queues there.
+// admit reserves room in the completion queues and registers the queues there.
 func (q *QP) admit() (undo func(), err error) {
 	sends, recvs := int(q.cap.MaxSendWR), int(q.cap.MaxRecvWR)
 	undo = func() {
-		q.retireFrom(q.sendCQ, sends, nil)
-		q.retireFrom(q.recvCQ, recvs, q.srq)
+		q.releaseRoom(q.sendCQ, sends, nil)
+		q.releaseRoom(q.recvCQ, recvs, q.srq)
 	}
 	if q.sendCQ == q.recvCQ && q.sendCQ != nil { // in one step, so that an error names the sum
 		if err = q.sendCQ.admit(sends+recvs, q.srq, q.options.Overcommit); err != nil {
@@ -336,7 +337,7 @@ func (q *QP) admit() (undo func(), err error) {
 	}
 	if q.recvCQ != nil {
 		if err = q.recvCQ.admit(recvs, q.srq, q.options.Overcommit); err != nil {
-			q.retireFrom(q.sendCQ, sends, nil)
+			q.releaseRoom(q.sendCQ, sends, nil)
 			return func() {}, err
 		}
 	}
@@ -344,14 +345,14 @@ func (q *QP) admit() (undo func(), err error) {
 	return undo, nil
 }
 
-// track registers the queues in the completion queues, under the number that their completions have.
+// track registers the queues in the completion queues under the queue pair number of their completions.
 func (q *QP) track() {
 	recv := q.recv
 	if q.srq != nil {
 		recv = q.srq.queue
 	}
 	send := q.send
-	if q.options.Unchecked { // nothing is counted
+	if q.options.Unchecked { // an unchecked queue does not count slots
 		send = nil
 		if q.srq == nil {
 			recv = nil
@@ -361,13 +362,13 @@ func (q *QP) track() {
 	q.num.Store(num)
 	switch {
 	case q.sendCQ == q.recvCQ && q.sendCQ != nil:
-		q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: recv, Alone: alone})
+		q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: recv, NoSRQ: alone})
 	default:
 		if q.sendCQ != nil {
-			q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: nil, Alone: alone})
+			q.sendCQ.queue.trackAll(num, trackedQueues{Send: send, Recv: nil, NoSRQ: alone})
 		}
 		if q.recvCQ != nil {
-			q.recvCQ.queue.trackAll(num, trackedQueues{Send: nil, Recv: recv, Alone: alone})
+			q.recvCQ.queue.trackAll(num, trackedQueues{Send: nil, Recv: recv, NoSRQ: alone})
 		}
 	}
 }
@@ -381,15 +382,15 @@ func (q *QP) untrack() {
 	}
 }
 
-// retireFrom releases room in a completion queue.
-func (q *QP) retireFrom(cq *CQ, n int, srq *SRQ) {
+// releaseRoom releases room in a completion queue.
+func (q *QP) releaseRoom(cq *CQ, n int, srq *SRQ) {
 	if cq != nil {
 		cq.dismiss(n, srq)
 	}
 }
 
-// leave releases the room in both completion queues.
-func (q *QP) leave() {
-	q.retireFrom(q.sendCQ, int(q.cap.MaxSendWR), nil)
-	q.retireFrom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
+// releaseAllRoom releases the room in both completion queues.
+func (q *QP) releaseAllRoom() {
+	q.releaseRoom(q.sendCQ, int(q.cap.MaxSendWR), nil)
+	q.releaseRoom(q.recvCQ, int(q.cap.MaxRecvWR), q.srq)
 }

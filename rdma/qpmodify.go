@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// Modify changes the queue pair's state and attributes: the fields of attr that mask selects. It first checks the
-// transition against the generated table (ibv.ModifyQP). The error names missing attributes, attributes that the
-// transition does not take, or an attribute value that the device does not accept. Moving the queue pair to RESET drops
-// outstanding work without completions and releases all slots.
+// Modify changes the state and attributes of the queue pair that mask selects. It first checks the transition against a
+// generated table (ibv.ModifyQP). The error names missing attributes, attributes that are invalid for the transition,
+// or the attribute value that the device rejects. Moving the queue pair to RESET discards outstanding work without
+// completions and releases all slots.
 //
 // C: ibv_modify_qp
 //
@@ -28,7 +28,7 @@ func (q *QP) Modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	return q.modify(attr, mask)
 }
 
-// modify is Modify; the caller holds changes.
+// modify is Modify for callers that hold changes.
 func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	const verb = "ibv_modify_qp"
 	if attr == nil {
@@ -82,29 +82,29 @@ func (q *QP) modify(attr *ibv.QPAttr, mask ibv.QPAttrMask) error {
 	return nil
 }
 
-// modifyC calls ibv_modify_qp. Provider libraries reinitialize their queues in RESET without excluding concurrent
-// posts, so posts are held off here. libefa leaves earlier completions in the completion queue and crashes in the poll
-// that finds them later, so they are polled before.
+// modifyC calls ibv_modify_qp. On a move to RESET, providers reinitialize their queues without excluding concurrent
+// posts, so modifyC blocks posts during the call. libefa leaves earlier completions in the completion queue and crashes
+// when they are polled later, so modifyC polls them first.
 func (q *QP) modifyC(attr *ibv.QPAttr, mask ibv.QPAttrMask, to ibv.QPState) error {
 	f := func() error { return libibverbs.ModifyQP(q.c, attr, mask) }
 	if mask&ibv.QP_STATE == 0 || to != ibv.QPS_RESET {
 		return f()
 	}
 	q.collect()
-	return still(q.send, q.recv, f)
+	return whileNotPosting(q.send, q.recv, f)
 }
 
-// resetQueues forgets outstanding work. It first collects earlier completions, so that they are not mistaken for later
-// ones.
+// resetQueues releases the slots of outstanding work. It first collects earlier completions, so that they are not
+// attributed to later requests.
 func (q *QP) resetQueues() {
 	q.collect()
 	if q.send != nil {
-		q.send.forget(q.sendCQ)
+		q.send.resetIdle(q.sendCQ)
 	}
 	if q.recv != nil {
-		q.recv.forget(q.recvCQ)
+		q.recv.resetIdle(q.recvCQ)
 	}
-	q.limitReads(1) // until the next connection sets it
+	q.limitReads(1) // until the next Connect
 	q.sendMark.forget()
 	q.recvMark.forget()
 	q.forgetLastWQE()
@@ -122,39 +122,39 @@ func (q *QP) maskReason(from, to ibv.QPState, mask ibv.QPAttrMask) string {
 		return "" // the table has no rows for this type of queue pair
 	}
 	if missing := rule.Required &^ mask; missing != 0 {
-		return fmt.Sprintf("%s needs %v as well", transition, missing)
+		return fmt.Sprintf("%s also needs %v", transition, missing)
 	}
 	if extra := mask &^ (rule.Required | rule.Optional | ibv.QP_STATE | ibv.QP_CUR_STATE); extra != 0 {
-		return fmt.Sprintf("%s does not take %v; it takes %v", transition, extra, rule.Required|rule.Optional)
+		return fmt.Sprintf("%s does not accept %v; it accepts %v", transition, extra, rule.Required|rule.Optional)
 	}
 	return ""
 }
 
-// limitReads sets the number of reads and atomic operations that checks allow in flight. With 0, rxe silently never
-// executes one.
+// limitReads makes checks reject reads and atomic operations if none may be in flight: rxe would never execute them and
+// report no error.
 func (q *QP) limitReads(atOnce uint8) {
 	if q.send != nil && (q.kind == ibv.QPT_RC || q.kind == ibv.QPT_XRC_SEND) {
 		q.send.limitReads(atOnce)
 	}
 }
 
-// limitMessages sets the largest message that checks allow to that of the port.
+// limitMessages sets the largest message size for checks, from the port's attributes.
 func (q *QP) limitMessages(port uint8) {
 	attr := new(ibv.PortAttr)
 	if q.send == nil || libibverbs.QueryPort(q.device.c, port, attr) != nil {
 		return
 	}
-	most := attr.MaxMsgSz
+	size := attr.MaxMsgSz
 	if q.kind == ibv.QPT_UD {
-		most = uint32(MTUBytes(attr.ActiveMTU))
+		size = uint32(MTUBytes(attr.ActiveMTU))
 	}
-	q.send.limitMessages(most)
+	q.send.limitMessages(size)
 }
 
-// MTUBytes converts an MTU of the headers to bytes; 0 if it is unknown.
+// MTUBytes returns an MTU in bytes, or 0 if it is unknown.
 func MTUBytes(mtu ibv.MTU) int { return refusal.MTUBytes(mtu) }
 
-// ModifyRateLimit limits the rate of a queue pair of type RAW_PACKET in RTS.
+// ModifyRateLimit sets the rate limit of a queue pair of type RAW_PACKET in state RTS.
 //
 // C: ibv_modify_qp_rate_limit
 //
@@ -171,16 +171,16 @@ func (q *QP) ModifyRateLimit(attr *ibv.QPRateLimitAttr) error {
 	return wrap(verb, q.name, libibverbs.ModifyQPRateLimit(q.c, attr))
 }
 
-// forgetLastWQE drops an event from before the last RESET. It first reads the events that C has queued. If the device
-// itself moved the queue pair to ERR, a newer event is kept.
+// forgetLastWQE discards a "last WQE reached" event from before the last RESET. It first reads the events that C has
+// queued. If the device has moved the queue pair to ERR, the event is current and is kept.
 func (q *QP) forgetLastWQE() {
 	if q.srq == nil || !q.received {
 		return
 	}
 	q.device.events.flush()
-	came := q.lastWQE.reset()
+	happened := q.lastWQE.reset()
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
-	if came && libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState == ibv.QPS_ERR {
+	if happened && libibverbs.QueryQP(q.c, now, ibv.QP_STATE, init) == nil && now.QPState == ibv.QPS_ERR {
 		q.lastWQE.set()
 	}
 }

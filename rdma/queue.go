@@ -16,26 +16,26 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// queue is the common part of send queues and receive queues, their first member. A post uses the first two cache
-// lines, and a completion the fourth as well.
+// queue is the first field of SendQueue and RecvQueue and holds what they share. A post uses its first two cache lines;
+// a completion also uses the fourth.
 type queue struct {
 	slots
-	refusal error // guarded by mu: why the queue takes nothing now, such as that its owner is closed
+	refusal error // guarded by mu: the error of every post, for example because the owner is closed
 	path    Path
-	verb    string // that posts
+	verb    string // ibv_post_send or its sibling, for errors
 	recv    *recvRules
 	route
-	calling mark // guarded by mu: the slots of the post that is in the path
+	calling reservation // guarded by mu: slots of the post that the path is executing
 }
 
-// posting has the fields that the call of a post needs.
+// posting holds the fields that every post reads.
 type posting struct {
-	function runtime.Bound // of C
-	checks   *sendChecks   // of a checked send queue; or nil
+	function runtime.Bound // the C function and its object
+	checks   *sendChecks   // of a checked send queue, or nil
 	qp       *ibv.QP       // or nil
 }
 
-// init sets how the queue reaches its device: see newRoute.
+// init selects the route to the device: see newRoute.
 func (q *queue) init(fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs, o *QueueOptions) (err error) {
 	if q.route, q.path, err = newRoute(fn, verb, q.verb, o); err != nil {
 		return err
@@ -46,31 +46,31 @@ func (q *queue) init(fn ibv.FuncPtr, object unsafe.Pointer, verb provider.Verbs,
 	return nil
 }
 
-// needLock makes posts hold mu, so that they can be counted, and closing the owner waits for them. It is called before
-// anybody posts.
-func (q *queue) needLock() {
+// useLock makes posts hold mu, so that they can be counted and closing the owner waits for them. It is called before
+// the first post.
+func (q *queue) useLock() {
 	q.locked, q.direct = true, false
 	if quick, ok := q.path.(datapath.Queue); ok && q.recv == nil {
-		q.quick, q.short = quick, true
+		q.quick, q.hasPostOne = quick, true
 		quick.Held(&q.mu)
 	}
 	q.setRefusal(q.refusal)
 }
 
-// count makes a queue check its posts and count slots.
+// count enables checks and slot accounting.
 func (q *queue) count(capacity int, everyOne bool) error {
-	q.needLock()
+	q.useLock()
 	return q.slots.init(capacity, everyOne)
 }
 
-// refuse makes the queue take nothing from now on, or again with nil. No post is under way when it returns.
+// refuse makes posts fail with err, or succeed again if err is nil. No post is in progress when it returns.
 func (q *queue) refuse(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.setRefusal(err)
 }
 
-// setRefusal is refuse without the lock. The caller holds slots.mu.
+// setRefusal is refuse for callers that hold slots.mu.
 func (q *queue) setRefusal(err error) {
 	q.refusal = err
 	q.plain = err == nil && q.callsC(q.path)
@@ -78,32 +78,32 @@ func (q *queue) setRefusal(err error) {
 
 func (q *queue) idle() bool { return q.outstanding() == 0 }
 
-// Free returns the number of free slots. It returns 0 for an unchecked queue, which does not count them.
+// Free returns the number of free slots, or 0 for an unchecked queue, which does not count them.
 func (q *queue) Free() int {
-	if q.anyOrder { // it can be resized
+	if q.anyOrder { // a shared receive queue can be resized
 		q.mu.Lock()
 		defer q.mu.Unlock()
 	}
 	return q.free()
 }
 
-// Reset frees all slots: the queue pair was moved to RESET, which drops its requests without completions. The caller
-// retires no completions of the queue at the same time.
+// Reset frees all slots after the queue pair was moved to RESET, which discards requests without completions. It must
+// not run while completions of the queue are retired.
 func (q *queue) Reset() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.reset()
 }
 
-// forget frees all slots while nothing is posted, and nothing is polled from a completion queue.
-func (q *queue) forget(cq *CQ) {
-	q.mu.Lock() // before CompletionQueue.mu, as by posts of a path in Go that look for misuse
+// resetIdle frees all slots while no post and no poll of cq is in progress.
+func (q *queue) resetIdle(cq *CQ) {
+	q.mu.Lock() // before CompletionQueue.mu: posts of Go paths lock in this order when they check for misuse
 	defer q.mu.Unlock()
-	cq.queue.quiet(q.reset)
+	cq.queue.whileNotPolling(q.reset)
 }
 
-// still calls f while nothing is posted to either queue, which may be nil.
-func still(send *SendQueue, recv *RecvQueue, f func() error) error {
+// whileNotPosting calls f while no post to either queue is in progress. Either may be nil.
+func whileNotPosting(send *SendQueue, recv *RecvQueue, f func() error) error {
 	if send != nil {
 		send.mu.Lock()
 		defer send.mu.Unlock()
@@ -115,22 +115,22 @@ func still(send *SendQueue, recv *RecvQueue, f func() error) error {
 	return f()
 }
 
-// postAll posts a complete batch. An empty one is an error, since waiting for its completion would block forever.
+// postAll posts all requests of a batch. An empty batch is an error, because waiting for its completion would block
+// forever.
 func (q *queue) postAll(b *batch) (posted int, err error) {
 	if posted, err = q.post(b, 0, b.n); err == nil && posted == 0 {
-		err = q.unfit(errBatchEmpty)
+		err = q.batchError(errBatchEmpty)
 	}
 	return posted, err
 }
 
-// post posts the requests from one index up to another, exclusive. It releases the lock also if it panics, because
-// memory that the requests name is not mapped or because a path panics.
+// post posts requests from through to-1. It unlocks slots.mu even if reading the requests' memory or the path panics.
 func (q *queue) post(b *batch, from, to int) (posted int, err error) {
-	if to != b.linked || to > b.n || from >= to || b.home != address(b) {
-		if !b.postable(from, to) {
-			return 0, q.unfit(b.Err())
+	if to != b.linked || to > b.n || from >= to || b.guard != address(b) {
+		if !b.complete(from, to) {
+			return 0, q.batchError(b.Err())
 		}
-		if err := q.misplaced(b, from, to); err != nil {
+		if err := q.checkAddresses(b, from, to); err != nil {
 			return 0, err
 		}
 		b.endAt(from, to)
@@ -139,20 +139,20 @@ func (q *queue) post(b *batch, from, to int) (posted int, err error) {
 		q.mu.Lock()
 		defer q.unlock()
 	}
-	return q.postHeld(b, from, to)
+	return q.postLocked(b, from, to)
 }
 
-// postHeld checks requests, takes slots for them and posts them, and frees the slots of requests that the device
-// refused. The chain ends at to. The caller holds slots.mu, if posts do.
-func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
-	if !q.plain && q.refusal != nil { // a plain queue has none, and the field is in a cache line of its own
+// postLocked checks requests, reserves slots, posts the requests, and frees the slots of those that the device rejected.
+// The chain ends at to. The caller holds slots.mu if the queue is locked.
+func (q *queue) postLocked(b *batch, from, to int) (posted int, err error) {
+	if !q.plain && q.refusal != nil { // plain implies no refusal, and refusal is in another cache line
 		return 0, q.refusal
 	}
-	var m mark
+	var m reservation
 	if q.capacity > 0 {
 		var ok bool
 		if m, ok = q.reserve(b, from, to); !ok {
-			return 0, recorded(q.explain(b, from, to))
+			return 0, traceRejected(q.explain(b, from, to))
 		}
 	}
 	var result int32
@@ -168,15 +168,16 @@ func (q *queue) postHeld(b *batch, from, to int) (posted int, err error) {
 	return to - from, nil
 }
 
-// callDirect calls C with a whole batch, which the caller keeps alive. It is small enough to be inlined.
+// callDirect posts all of a batch through C. The caller keeps the batch alive. The function is small enough to be
+// inlined.
 func (q *queue) callDirect(b *batch) int32 {
 	bad := b.bad
 	*bad = 0
 	return runtime.CallDirect(&q.function, b.first, uintptr(unsafe.Pointer(bad)))
 }
 
-// call calls the queue's path with the requests from one index on, whose slots begin at m.
-func (q *queue) call(b *batch, from int, m mark) (result int32) {
+// call posts the requests from index from on through the queue's path. Their slots start at m.
+func (q *queue) call(b *batch, from int, m reservation) (result int32) {
 	q.enter(m)
 	*b.bad = 0
 	list, bad := b.wr(from), (*ibv.Ptr[ibv.RecvWR])(unsafe.Pointer(b.bad))
@@ -196,15 +197,15 @@ func (q *queue) call(b *batch, from int, m mark) (result int32) {
 	return result
 }
 
-// enter begins a call of the path that may panic, for unlock. inPath ends it.
-func (q *queue) enter(m mark) {
+// enter marks the start of a path call, which may panic, for unlock.
+func (q *queue) enter(m reservation) {
 	if q.capacity > 0 {
 		q.calling, q.inPath = m, true
 	}
 }
 
-// unlock releases slots.mu. If a Path panics, it gives back the slots of the post, since that has posted nothing. A
-// Runner is functions, and one of a backend that panics may have posted some.
+// unlock unlocks slots.mu. If a Path panicked, it frees the slots of the post, because a Path that panics has posted
+// nothing. A Runner runs several functions and may have posted some requests, so its slots stay reserved.
 func (q *queue) unlock() {
 	if q.inPath {
 		q.inPath = false
@@ -215,29 +216,29 @@ func (q *queue) unlock() {
 	q.mu.Unlock()
 }
 
-// reserve checks requests and takes slots for them, or does nothing.
-func (q *queue) reserve(b *batch, from, to int) (m mark, ok bool) {
+// reserve checks requests and reserves slots for them. If it returns false, nothing is reserved.
+func (q *queue) reserve(b *batch, from, to int) (m reservation, ok bool) {
 	if q.checks != nil {
-		return q.takeChecked(b.sends(from, to))
+		return q.reserveChecked(b.sends(from, to))
 	}
-	if !q.recv.inState(q.qp) || q.recv.unfit(b, from, to) >= 0 {
+	if !q.recv.inState(q.qp) || q.recv.wrongSGEs(b, from, to) >= 0 {
 		return m, false
 	}
-	return q.takeRecv(b, from, to)
+	return q.reserveRecvs(b, from, to)
 }
 
-// takeChecked is reserve of a list of sends.
-func (q *queue) takeChecked(wrs []ibv.SendWR) (m mark, ok bool) {
+// reserveChecked is reserve for a list of sends.
+func (q *queue) reserveChecked(wrs []ibv.SendWR) (m reservation, ok bool) {
 	if !q.checks.inState(q.qp) {
 		return m, false
 	}
-	if m, ok = q.takeAlike(wrs, q.checks); !ok {
-		m, ok = q.takeSend(wrs, q.checks)
+	if m, ok = q.reserveUniform(wrs, q.checks); !ok {
+		m, ok = q.reserveSends(wrs, q.checks)
 	}
 	return m, ok
 }
 
-// explain returns the error of requests that reserve refused.
+// explain returns the error for requests that reserve rejected.
 func (q *queue) explain(b *batch, from, to int) error {
 	if q.recv == nil {
 		return q.explainSends(b.sends(from, to), from)
@@ -246,27 +247,27 @@ func (q *queue) explain(b *batch, from, to int) error {
 	return q.rejected(i, b.wr(i).WRID, to-from, reason)
 }
 
-// explainSends is explain of a list of sends; from is the index of the first.
+// explainSends is explain for a list of sends. from is the index of the first.
 func (q *queue) explainSends(wrs []ibv.SendWR, from int) *PostError {
-	i, reason := q.checks.refuse(q.qp, wrs)
+	i, reason := q.checks.firstError(q.qp, wrs)
 	return q.rejected(from+i, wrs[i].WRID, len(wrs), reason)
 }
 
-// rejected is the error of a request of a list of n that breaks a rule, or with no reason, of a list that finds no
-// slots: C may have used the queue. The caller keeps others from posting.
+// rejected returns the error for request i of a list of n. An empty reason means that the list did not fit: either the
+// slots are reserved, or C has used the queue. The caller prevents concurrent posts.
 func (q *queue) rejected(i int, id uint64, n int, reason string) *PostError {
 	errno := syscall.EINVAL
 	if reason == "" {
 		if reason = misused(q.path, q.recv == nil); reason != "" {
 			errno = syscall.EBUSY
 		} else {
-			errno, reason = syscall.ENOMEM, q.reason(n)
+			errno, reason = syscall.ENOMEM, q.fullReason(n)
 		}
 	}
 	return q.failure(i, id, errno, reason)
 }
 
-// failure is an error about a request, or of all with index -1.
+// failure returns an error for the request at index, or for all requests if index is -1.
 func (q *queue) failure(index int, id uint64, errno runtime.Errno, reason string) *PostError {
 	e := &PostError{Verb: q.verb, Index: index, WRID: id, Errno: errno, Reason: reason}
 	switch {
@@ -280,10 +281,10 @@ func (q *queue) failure(index int, id uint64, errno runtime.Errno, reason string
 	return e
 }
 
-// notPosted returns the number of requests that a failed call posted, and its error. *bad_wr is the first request that
-// was not posted. notPosted frees the slots of that one and those after it, but none if C did not set *bad_wr, since
-// then all may have been posted. The caller holds slots.mu, if posts do.
-func (q *queue) notPosted(b *batch, from, to int, m mark, result int32) (posted int, err error) {
+// notPosted returns the number of requests that a failed call posted and its error. *bad_wr is the first request that
+// was not posted; notPosted frees its slot and those after it. If C did not set *bad_wr, it frees none, because all
+// requests may have been posted. The caller holds slots.mu if the queue is locked.
+func (q *queue) notPosted(b *batch, from, to int, m reservation, result int32) (posted int, err error) {
 	e := q.failure(b.refused(from, to), 0, errnoOf(result), "")
 	if e.Index >= 0 {
 		e.WRID = b.wr(e.Index).WRID
@@ -292,38 +293,37 @@ func (q *queue) notPosted(b *batch, from, to int, m mark, result int32) (posted 
 			q.undo(m, posted)
 		}
 	}
-	return posted, q.orMisused(e)
+	return posted, q.orMisuse(e)
 }
 
-// misplaced returns the error of a batch that is a copy, or that has a datagram's address in a request for a connected
-// queue pair, which would read the address as other fields.
-func (q *queue) misplaced(b *batch, from, to int) error {
-	if b.home == address(b) {
+// checkAddresses returns the error of a batch that is a copy, or that has a UD address in a request for a connected queue
+// pair, which would interpret the address as other fields.
+func (q *queue) checkAddresses(b *batch, from, to int) error {
+	if b.guard == address(b) {
 		return nil
 	}
-	if err := b.own(); err != nil {
-		return q.unfit(err)
+	if err := b.checkSelf(); err != nil {
+		return q.batchError(err)
 	}
-	i := int((b.home - b.first) / b.size)
+	i := int((b.guard - b.first) / b.size)
 	if i < from || i >= to || !q.connected {
 		return nil
 	}
-	return recorded(q.failure(i, b.wr(i).WRID, syscall.EINVAL,
-		fmt.Sprintf("UD gives it the address of a datagram, and requests of %s go to the connected queue pair",
-			refusal.ShortName(q.qp.QPType))))
+	return traceRejected(q.failure(i, b.wr(i).WRID, syscall.EINVAL,
+		fmt.Sprintf("UD set a datagram address, but the %s queue pair is connected", refusal.ShortName(q.qp.QPType))))
 }
 
-// unfit returns the error of a post of a batch with that error, or nil.
-func (q *queue) unfit(err error) error {
+// batchError wraps an error of a batch in a PostError, or returns nil.
+func (q *queue) batchError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return recorded(q.failure(-1, 0, 0, "").because(err))
+	return traceRejected(q.failure(-1, 0, 0, "").withCause(err))
 }
 
-// orMisused returns the error of a post, or if the path found no room since C has used the queue, that. The caller
-// keeps others from posting.
-func (q *queue) orMisused(e *PostError) *PostError {
+// orMisuse returns e. If the path had no room because C used the queue, it replaces errno and reason. The caller
+// prevents concurrent posts.
+func (q *queue) orMisuse(e *PostError) *PostError {
 	if e.Errno == syscall.ENOMEM {
 		if reason := misused(q.path, q.recv == nil); reason != "" {
 			e.Errno, e.Reason = syscall.EBUSY, reason

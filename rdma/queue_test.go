@@ -39,7 +39,7 @@ func TestPost(t *testing.T) {
 
 			b.Reset()
 			posted, err = q.Post(b)
-			assert.ErrorIs(t, err, syscall.EINVAL, "a wait for its completion would hang")
+			assert.ErrorIs(t, err, syscall.EINVAL, "an empty batch has no completion")
 			assert.ErrorContains(t, err, "the batch is empty")
 			assert.Zero(t, posted)
 			posted, err = q.PostRange(b, 0, 0)
@@ -77,13 +77,13 @@ func TestPostFails(t *testing.T) {
 			posted, err = q.Post(b)
 			assert.Zero(t, posted)
 			require.ErrorIs(t, err, runtime.ErrNotSupported)
-			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the failed WR is unknown, and all may have been "+
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the failed WR is unknown; any may have been "+
 				"posted: operation not supported")
 
 			b.SGEs(0)
 			b.Send(1).SGE(1, 1, 1)
 			_, err = q.Post(b)
-			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the batch is full: it was made for 8 work "+
+			assert.EqualError(t, err, "ibv_post_send: QP 0x12 (UC): the batch has room for 8 work "+
 				"requests, not for 9: cannot allocate memory")
 		})
 	}
@@ -138,13 +138,13 @@ func TestRecvQueue(t *testing.T) {
 	wcs := []ibv.WC{success(7), {WRID: 0, QPNum: 0x12, Opcode: ibv.WC_RECV},
 		{WRID: 1, QPNum: 0x99, Opcode: ibv.WC_RECV}, {WRID: 1, QPNum: 0x12, Status: ibv.WC_WR_FLUSH_ERR}}
 	q.Retire(wcs)
-	assert.Equal(t, 3, q.Free(), "a send's completion and another queue pair's give nothing back")
+	assert.Equal(t, 3, q.Free(), "completions of sends and of another queue pair release no slot")
 
 	fill(1)
 	b.Recv(9).SGE(1, 2, 3).SGE(4, 5, 6)
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 1 (id 0x9): 2 entries, and the queue takes 1 at "+
-		"most: invalid argument")
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 1 (id 0x9): 2 entries exceed the queue's limit "+
+		"of 1: invalid argument")
 	fill(2)
 	d.fail = 1
 	posted, err = q.Post(b)
@@ -153,7 +153,7 @@ func TestRecvQueue(t *testing.T) {
 	assert.Equal(t, 2, q.Free())
 	d.qp.State = ibv.QPS_RESET
 	_, err = q.Post(b)
-	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): the receive queue takes no work in RESET "+
+	assert.EqualError(t, err, "ibv_post_recv: QP 0x12 (RC): WR 0 (id 0x0): the receive queue accepts no requests in RESET "+
 		"(valid in: INIT, RTR, RTS, SQD, SQE, ERR): invalid argument")
 	q.Reset()
 	assert.Equal(t, 4, q.Free())
@@ -180,7 +180,7 @@ func TestSharedRecvQueue(t *testing.T) {
 		{WRID: 0, Opcode: ibv.WC_SEND}})
 	assert.Equal(t, 4, q.Free(), "in any order, from any queue pair")
 	q.Retire([]ibv.WC{{Opcode: ibv.WC_RECV}})
-	assert.Equal(t, 4, q.Free(), "never more than there are")
+	assert.Equal(t, 4, q.Free(), "never more than the capacity")
 }
 
 func TestPollReleasesSlots(t *testing.T) {
@@ -225,8 +225,7 @@ func TestPollReleasesSlots(t *testing.T) {
 	assert.Equal(t, provider.Software, cq.Provider())
 }
 
-// After a panic in a backend, the queue can be posted to. The number of posted requests is unknown, so their slots stay
-// taken.
+// A panic in a backend leaves the queue unlocked. The number of posted requests is unknown, so their slots stay taken.
 func TestPanicInBackendUnlocks(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	address, err := space.Slot(func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { panic("backend") })
@@ -258,14 +257,14 @@ func TestErrnoOf(t *testing.T) {
 	}
 }
 
-// refused returns why the queue takes nothing now, or nil.
+// refused returns the error with which the queue rejects posts, or nil.
 func (q *queue) refused() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.refusal
 }
 
-// refused returns why polls fail, or nil.
+// refused returns the error with which polls fail, or nil.
 func (q *CompletionQueue) refused() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -278,7 +277,7 @@ type panics struct{ Path }
 func (panics) PostSend(*ibv.QP, *ibv.SendWR, *ibv.Ptr[ibv.SendWR]) int32 { panic("send") }
 func (panics) PostRecv(*ibv.QP, *ibv.RecvWR, *ibv.Ptr[ibv.RecvWR]) int32 { panic("receive") }
 
-// TestPathPanics: a post whose path panics holds no slots afterwards: of lists, programs and receives.
+// TestPathPanics: a post whose path panics takes no slots, for lists, programs and receives.
 func TestPathPanics(t *testing.T) {
 	x := newExtended(t, ibv.QPT_RC)
 	o := options(8, 1, 8)

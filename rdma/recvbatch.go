@@ -25,7 +25,7 @@ type RecvRequest struct {
 	b *RecvBatch
 }
 
-// NewRecvBatch creates an empty batch with room for requests of a number of entries each.
+// NewRecvBatch creates an empty batch of up to requests work requests, each with up to sges entries.
 func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	b := new(RecvBatch)
 	var err error
@@ -36,29 +36,29 @@ func NewRecvBatch(requests, sges int) (*RecvBatch, error) {
 	return b, nil
 }
 
-// Close releases the memory. Posts fail from then on, and requests of the batch do nothing. Do not use the results of
-// WR, WRs and SGEs any more. A second Close does nothing.
+// Close releases the memory. Afterwards posts fail, and appending has no effect. Do not use results of WR, WRs and SGEs
+// after Close. A second Close does nothing.
 func (b *RecvBatch) Close() error {
-	// full, for Recv
-	b.wrs, b.places, b.n, b.linked, b.end = make([]ibv.RecvWR, 1), 1, 1, nowhere, nowhere
+	// a full batch, so that Recv does not write to the unmapped memory
+	b.wrs, b.allocated, b.n, b.linked, b.end = make([]ibv.RecvWR, 1), 1, 1, unlinked, unlinked
 	b.sges, b.closed = 0, true
 	return b.mapping.Retire()
 }
 
-// Reset makes the batch empty.
+// Reset empties the batch.
 func (b *RecvBatch) Reset() {
 	if !b.closed {
-		b.n, b.lacks = 0, false
+		b.n, b.overflowed = 0, false
 	}
 }
 
-// WR is [SendBatch.WR].
+// WR returns request i, like [SendBatch.WR].
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.n][i] }
 
-// WRs is [SendBatch.WRs].
+// WRs returns all requests, like [SendBatch.WRs].
 func (b *RecvBatch) WRs() []ibv.RecvWR { return b.wrs[:b.n] }
 
-// SGEs is [SendBatch.SGEs].
+// SGEs returns the entries of request i, like [SendBatch.SGEs].
 func (b *RecvBatch) SGEs(i int) []ibv.SGE {
 	w := b.WR(i)
 	return entries(w.SGList, w.NumSGE)
@@ -77,7 +77,7 @@ func (b *RecvBatch) Recv(id uint64) RecvRequest {
 func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 	n := int(r.w.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks, r.b.linked = true, nowhere
+		r.b.overflowed, r.b.linked = true, unlinked
 		return r
 	}
 	s := (*ibv.SGE)(unsafe.Add(unsafe.Pointer(r.w.SGList.Deref()), n*sizeofSGE))
@@ -89,7 +89,7 @@ func (r RecvRequest) SGE(address uint64, length, lkey uint32) RecvRequest {
 // Add appends an entry, as returned by [Region.SGE].
 func (r RecvRequest) Add(s ibv.SGE) RecvRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
 
-// Index is the request's index in its batch.
+// Index returns the request's index in its batch.
 func (r RecvRequest) Index() int {
 	return int((uintptr(unsafe.Pointer(r.w)) - r.b.first) / unsafe.Sizeof(ibv.RecvWR{}))
 }

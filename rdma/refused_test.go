@@ -25,7 +25,7 @@ func TestRefusedCreation(t *testing.T) {
 	closeAtEnd(t, srq, err)
 	dm, err := d.AllocDM(&ibv.AllocDMAttr{Length: 4096})
 	closeAtEnd(t, dm, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
 	b := make([]byte, 64)
 	at := uintptr(unsafe.Pointer(&b[0]))
 	srqEx := func(kind ibv.SRQType, mask ibv.SRQInitAttrMask) func() error {
@@ -102,7 +102,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 1, MaxSGE: 1000}, QueueOptions{})
 			return err
 		},
-		"srq_limit is 5, and the queue holds 4": func() error {
+		"srq_limit is 5, which exceeds the queue's 4 receives": func() error {
 			return srq.Modify(&ibv.SRQAttr{SRQLimit: 5},
 				ibv.SRQ_LIMIT)
 		},
@@ -119,7 +119,7 @@ func TestRefusedCreation(t *testing.T) {
 				err := pd.RegMR(b, 1<<30)
 			return err
 		},
-		"the device may not have IBV_ACCESS_ON_DEMAND": func() error { // rejected because of huge pages
+		"the device may not support IBV_ACCESS_ON_DEMAND": func() error { // rejected because of huge pages
 			_,
 				err := pd.RegImplicit(ibv.ACCESS_HUGETLB)
 			return err
@@ -139,12 +139,12 @@ func TestRefusedCreation(t *testing.T) {
 				err := d.AllocDM(&ibv.AllocDMAttr{Length: 9999999999})
 			return err
 		},
-		"65 bytes at 4032 are not inside " + dm.name + ", which has 4096": func() error {
+		"65 bytes at offset 4032 are not inside " + dm.name + ", which has 4096": func() error {
 			_,
 				err := pd.RegDMMR(dm, 4032, 65, ibv.ACCESS_ZERO_BASED)
 			return err
 		},
-		"iova is 0x1 and the address": func() error {
+		"iova 0x1 and address": func() error {
 			_,
 				err := pd.RegAddress(at, 64, 1, 0)
 			return err
@@ -159,7 +159,7 @@ func TestRefusedCreation(t *testing.T) {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV}, QueueOptions{})
 			return err
 		},
-		"its protection domain is not set (PD": func() error {
+		"the protection domain is not set (PD": func() error {
 			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr()},
 				QueueOptions{})
 			return err
@@ -171,7 +171,7 @@ func TestRefusedCreation(t *testing.T) {
 			ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD|ibv.SRQ_INIT_ATTR_CQ),
 		"unknown shared receive queue type ibv_srq_type(9)": srqEx(9,
 			ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD),
-		"a queue pair of type RC has a peer: use Connect": e.qp.Ready,
+		"a queue pair of type RC needs a peer: use Connect": e.qp.Ready,
 		"ibv_mw_type(77) is not a known type of memory window": func() error {
 			_,
 				err := pd.AllocMW(77)
@@ -180,11 +180,11 @@ func TestRefusedCreation(t *testing.T) {
 	} {
 		assert.ErrorContains(t, create(), want)
 	}
-	assert.Equal(t, children, [2]int{pd.life.Children(), d.life.Children()}, "objects of the trial are destroyed")
+	assert.Equal(t, children, [2]int{pd.life.Children(), d.life.Children()}, "trial objects are destroyed")
 	assert.Equal(t, 500, cq.Free())
 }
 
-// If the device reports no limit, NewQP finds the capacity that it does not grant by trial.
+// If the device reports no limit, creating a queue pair finds the excessive capacity by trial.
 func TestFindsExcessiveCapacity(t *testing.T) {
 	f, _, pd := fakePD(t)
 	cq, _ := fakeQP(t, pd)
@@ -228,12 +228,12 @@ func TestFindsExcessiveCapacity(t *testing.T) {
 		assert.ErrorContains(t, err, want)
 		if strings.HasPrefix(want, "max_") {
 			assert.NotZero(t, created)
-			assert.Equal(t, created, destroyed, "objects of the trial")
+			assert.Equal(t, created, destroyed, "trial objects")
 		}
 	}
 }
 
-// Objects that the mask selects must be set, because C would read them.
+// Objects that the mask selects must be set, because C dereferences them.
 func TestMaskedObjectsMustBeSet(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -293,9 +293,9 @@ func TestMaskedObjectsMustBeSet(t *testing.T) {
 	}
 }
 
-// Nil attributes are rejected, because C would read them.
+// Nil attributes are rejected, because C would dereference them.
 func TestNilAttributes(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	pd, d := e.pd, e.pd.Device()
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{})
 	closeAtEnd(t, srq, err)

@@ -15,9 +15,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// The error of a post to a queue pair that is drained, closed or lent names the queue pair and the reason.
+// The error of a post to a queue pair that is being drained or is closed names the queue pair and the reason.
 func TestRefusedWork(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	refused := func(is error, why string) {
 		t.Helper()
 		emptyWrites(e.send, 1, 1)
@@ -31,13 +31,14 @@ func TestRefusedWork(t *testing.T) {
 		}
 	}
 	// another queue pair's drain of the same queue
-	leave, err := e.qp.alone(drainContext{Context: context.Background()})
+	unlock, err := e.qp.lockDrains(drainContext{Context: context.Background()})
 	require.NoError(t, err)
 	drained := make(chan error, 1)
 	go func() { drained <- e.qp.Drain(soon(t)) }()
 	require.Eventually(t, func() bool { return e.qp.recv.refused() != nil }, 20*time.Second, time.Millisecond)
-	refused(syscall.EBUSY, "the queue pair is being drained and rejects work requests until then: device or resource busy")
-	leave()
+	refused(syscall.EBUSY, "the queue pair is being drained and rejects work requests until the drain ends: "+
+		"device or resource busy")
+	unlock()
 	require.NoError(t, requireEnd(t, drained))
 
 	require.NoError(t, e.qp.Close())
@@ -46,7 +47,7 @@ func TestRefusedWork(t *testing.T) {
 	assert.ErrorIs(t, e.send.Err(), ErrClosed)
 }
 
-// If a software device has no memory left, the creation of any object fails and leaves nothing behind.
+// If a software device has no memory left, the creation of any object fails and leaks nothing.
 func TestOutOfMemory(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -54,8 +55,8 @@ func TestOutOfMemory(t *testing.T) {
 	closeAtEnd(t, d, err)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
-	e := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	ready := loop(t, e.qp)
+	e := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	ready := connectToSelf(t, e.qp)
 	path, err := ready.Path(must(ready.Endpoint()))
 	require.NoError(t, err)
 	before, free := fabric.Resources(), e.cq.Free()
@@ -71,7 +72,7 @@ func TestOutOfMemory(t *testing.T) {
 		"srq":     func() (closer, error) { return pd.CreateSRQ(ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, QueueOptions{}) },
 		"qp": func() (closer, error) {
 			return pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
-				Cap: endCaps}, QueueOptions{})
+				Cap: smallCap}, QueueOptions{})
 		},
 		"dm": func() (closer, error) { return d.AllocDM(&ibv.AllocDMAttr{Length: 64}) },
 		"td": func() (closer, error) { return d.AllocTD(new(ibv.TDInitAttr)) },
@@ -80,11 +81,11 @@ func TestOutOfMemory(t *testing.T) {
 		_, err := create()
 		assert.ErrorIs(t, err, syscall.ENOMEM, name)
 		assert.NotContains(t, err.Error(), "the device's", name)
-		assert.ErrorContains(t, err, "Faults.FailAllocation of the software device", "%s: who made it fail", name)
+		assert.ErrorContains(t, err, "Faults.FailAllocation of the software device", "%s: the error names the injection", name)
 		assert.Equal(t, before, fabric.Resources(), name)
 		assert.Equal(t, free, e.cq.Free(), name)
 		o, err := create()
-		require.NoError(t, err, "%s: the next one finds some", name)
+		require.NoError(t, err, "%s: the next creation succeeds", name)
 		require.NoError(t, o.Close())
 	}
 }

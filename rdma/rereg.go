@@ -10,13 +10,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// Rereg changes the region: its memory (REREG_MR_CHANGE_TRANSLATION), its protection domain (REREG_MR_CHANGE_PD) or its
-// access (REREG_MR_CHANGE_ACCESS), selected by flags. Arguments that are not selected may be nil or 0. The new memory
-// is pinned as by RegMR, and the old memory is released. One call runs at a time. Other goroutines that ask for keys
-// and entries during the call get either the old or the new ones. The keys may change: no work request may be using the
-// region, here or at a peer.
+// Rereg changes the properties of the region that flags selects: its memory (REREG_MR_CHANGE_TRANSLATION), its
+// protection domain (REREG_MR_CHANGE_PD) and its access (REREG_MR_CHANGE_ACCESS). Arguments that are not selected may
+// be nil; access must then be 0. Rereg pins the new memory like RegMR and releases the old memory. Concurrent calls are
+// serialized. During the call, the region's getters return consistently either the old or the new values. The keys may
+// change, so no work request may use the region, locally or at a peer.
 //
-// If C fails, the error reports whether the region is unchanged, has changed, or is no longer valid and must be closed.
+// If C fails, the error states whether the region is unchanged, has changed, or is no longer valid and must be closed.
 //
 // C: ibv_rereg_mr
 //
@@ -66,21 +66,21 @@ func (r *MR) Rereg(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFl
 func reregRefused(flags ibv.ReregMRFlags, pd *PD, b []byte, access ibv.AccessFlags) string {
 	switch {
 	case flags == 0 || flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0:
-		return fmt.Sprintf("flags are %v; valid flags are %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION,
+		return fmt.Sprintf("invalid flags %v; valid flags are %v, %v and %v", flags, ibv.REREG_MR_CHANGE_TRANSLATION,
 			ibv.REREG_MR_CHANGE_PD, ibv.REREG_MR_CHANGE_ACCESS)
 	case flags&ibv.REREG_MR_CHANGE_PD != 0 && pd == nil:
-		return "IBV_REREG_MR_CHANGE_PD needs a protection domain"
+		return "IBV_REREG_MR_CHANGE_PD requires a protection domain"
 	case flags&ibv.REREG_MR_CHANGE_TRANSLATION != 0 && len(b) == 0:
-		return "IBV_REREG_MR_CHANGE_TRANSLATION needs memory"
+		return "IBV_REREG_MR_CHANGE_TRANSLATION requires memory"
 	case flags&ibv.REREG_MR_CHANGE_ACCESS != 0:
 		return refusal.Access(ibv.AccessReregMR, access)
 	case access != 0:
-		return fmt.Sprintf("access is %v, which needs IBV_REREG_MR_CHANGE_ACCESS", access)
+		return fmt.Sprintf("access is %v, but flags lack IBV_REREG_MR_CHANGE_ACCESS", access)
 	}
 	return ""
 }
 
-// setRegistration records C's change of the region. pinned is its new memory, or nil.
+// setRegistration records a successful change of the region. pinned is its new memory, or nil.
 func (r *MR) setRegistration(next *registration, pinned *Pinned) {
 	if pinned != nil {
 		r.releaseMemory()
@@ -94,7 +94,7 @@ func (r *MR) setRegistration(next *registration, pinned *Pinned) {
 	r.now.Store(next)
 }
 
-// alsoPinned keeps pinned the new memory that the region may already use, in addition to its old memory.
+// alsoPinned keeps new memory pinned in addition to the old, because after a failure the region may use either.
 func (r *MR) alsoPinned(p *Pinned) {
 	if r.pinned == nil {
 		r.pinned = p
@@ -105,12 +105,12 @@ func (r *MR) alsoPinned(p *Pinned) {
 
 func reregReason(code ibv.ReregMRErrCode) string {
 	switch code {
-	case 0, ibv.REREG_MR_ERR_INPUT: // 0: the call was not made
+	case 0, ibv.REREG_MR_ERR_INPUT: // 0: C was not called
 		return "the region is unchanged"
 	case ibv.REREG_MR_ERR_DONT_FORK_NEW:
-		return fmt.Sprintf("%v: the region is unchanged: its new memory could not be protected from a fork", code)
+		return fmt.Sprintf("%v: the region is unchanged; its new memory could not be protected from fork", code)
 	case ibv.REREG_MR_ERR_DO_FORK_OLD:
-		return fmt.Sprintf("%v: the region was changed; a child process lacks its old memory after a fork", code)
+		return fmt.Sprintf("%v: the region was changed; child processes of a fork lack its old memory", code)
 	}
-	return fmt.Sprintf("%v: the region is no longer valid, and has to be closed", code)
+	return fmt.Sprintf("%v: the region is no longer valid: close it", code)
 }

@@ -19,7 +19,7 @@ const (
 	nothingNow = "the region is unchanged"
 )
 
-// isPinned reports whether some Pinned holds the slice.
+// isPinned reports whether a Pinned holds the slice.
 func isPinned(b []byte) (yes bool) {
 	pinned.Range(func(p, _ any) bool {
 		yes = yes || &p.(*Pinned).bytes[0] == &b[0]
@@ -28,10 +28,10 @@ func isPinned(b []byte) (yes bool) {
 	return yes
 }
 
-// A region is reregistered with other memory, another domain and other access in turn. Each step releases what it
-// replaces.
+// Rereg changes the memory, the protection domain and the access of a region. Each change releases the old memory or
+// domain.
 func TestRereg(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	device := e.pd.Device()
 	first, second := make([]byte, 64), make([]byte, 128)
 	mr, err := e.pd.RegMR(first, bothWays)
@@ -70,7 +70,7 @@ func TestRereg(t *testing.T) {
 	assert.False(t, isPinned(second))
 }
 
-// Keys, entries and memory read during a reregistration are consistent with each other.
+// During Rereg, getters return keys, entries and memory that are consistent with each other.
 func TestReregDuringUse(t *testing.T) {
 	pd := softPD(t)
 	all := [2][]byte{make([]byte, 64), make([]byte, 128)}
@@ -110,7 +110,7 @@ func TestReregDuringUse(t *testing.T) {
 
 func addressOfBytes(b []byte) uint64 { return uint64(address(&b[0])) }
 
-// The error code of C decides which memory stays pinned and what the region is afterwards.
+// The error code of C determines which memory stays pinned and whether the region stays valid.
 func TestReregFails(t *testing.T) {
 	for code, is := range map[ibv.ReregMRErrCode]struct {
 		says        string
@@ -138,7 +138,7 @@ func TestReregFails(t *testing.T) {
 			}
 			assert.Equal(t, Region{addressOfBytes(want), uint64(len(want)), mr.LKey()}, mr.Region())
 			require.NoError(t, mr.Close())
-			assert.False(t, isPinned(first) || isPinned(next), "closed, it lets go of all")
+			assert.False(t, isPinned(first) || isPinned(next), "Close unpins all memory")
 		})
 	}
 }
@@ -150,14 +150,14 @@ func TestReregRefused(t *testing.T) {
 	away := softPD(t)
 	f.Took()
 	for says, call := range map[string]func() error{
-		"flags are 0; valid flags are": func() error { return mr.Rereg(0, nil, nil, 0) },
-		"needs memory":                 func() error { return mr.Rereg(rereg, nil, nil, 0) },
-		"needs a protection domain":    func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
+		"invalid flags 0; valid flags are": func() error { return mr.Rereg(0, nil, nil, 0) },
+		"requires memory":                  func() error { return mr.Rereg(rereg, nil, nil, 0) },
+		"requires a protection domain":     func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
 		"belongs to another device": func() error {
 			return mr.Rereg(ibv.REREG_MR_CHANGE_PD, away, nil,
 				0)
 		},
-		"which needs IBV_REREG_MR_CHANGE_ACCESS": func() error {
+		"but flags lack IBV_REREG_MR_CHANGE_ACCESS": func() error {
 			return mr.Rereg(rereg, nil, make([]byte, 8),
 				ibv.ACCESS_LOCAL_WRITE)
 		},
@@ -170,5 +170,5 @@ func TestReregRefused(t *testing.T) {
 		assert.ErrorContains(t, err, says)
 		assert.ErrorIs(t, err, syscall.EINVAL)
 	}
-	assert.Empty(t, f.Took(), "C was not asked")
+	assert.Empty(t, f.Took(), "C was not called")
 }

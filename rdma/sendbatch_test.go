@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// recipe is a work request of any opcode with any attributes.
+// recipe describes a work request of any opcode with any attributes.
 type recipe struct {
 	kind, bytes int
 	a, b, c     uint64
@@ -107,7 +107,7 @@ func boolTo(b bool) int {
 	return 0
 }
 
-// A reused batch builds the same list as a new one: its former contents leave no byte behind.
+// A reused batch builds the same list as a new one: no byte of its former contents remains.
 func TestBatchReuse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		used, err := NewSendBatch(4, 3, 16)
@@ -154,7 +154,7 @@ func scribble(b *SendBatch, n int) int {
 	return n
 }
 
-// Fill returns zeroed requests, except after another Fill of the same length, which returns that one's requests.
+// Fill returns zeroed requests. After another Fill of the same length, it returns that call's requests.
 func TestFill(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		used, err := NewSendBatch(4, 3, 16)
@@ -227,7 +227,7 @@ func TestFillPosts(t *testing.T) {
 	}
 	assert.Panics(t, func() { b.Fill(5) })
 	assert.Panics(t, func() { b.Fill(-1) })
-	assert.Equal(t, 3, b.Len(), "nothing happened")
+	assert.Equal(t, 3, b.Len(), "the batch is unchanged")
 }
 
 func TestBatchRoom(t *testing.T) {
@@ -240,22 +240,22 @@ func TestBatchRoom(t *testing.T) {
 	b.Write(4, 0, 0)
 	assert.Equal(t, 2, b.Len())
 	assert.EqualError(t, b.Err(),
-		"the batch is full: it was made for 2 work requests, not for 4: cannot allocate memory")
+		"the batch has room for 2 work requests, not for 4: cannot allocate memory")
 	b.Reset()
 	assert.NoError(t, b.Err())
 
 	b.Send(1).SGE(1, 2, 3).SGE(4, 5, 6)
 	assert.EqualError(t, b.Err(),
-		"no room for another entry: the batch was made for 1 in each work request: invalid argument")
+		"no room for another entry: the batch has 1 for each work request: invalid argument")
 	b.Reset()
 	assert.NoError(t, b.Err())
 
 	b.Send(1).Inline([]byte("12345"))
-	assert.EqualError(t, b.Err(), "WR 0: no room for 5 inline bytes behind 0: the batch was made for 4 in "+
+	assert.EqualError(t, b.Err(), "WR 0: no room for 5 inline bytes after 0: the batch has 4 for "+
 		"each work request: invalid argument")
 	b.Reset()
 	b.TSO(1, []byte("1234"), 9).Inline([]byte("5"))
-	assert.EqualError(t, b.Err(), "WR 0: no room for 1 inline bytes behind 4: the batch was made for 4 in "+
+	assert.EqualError(t, b.Err(), "WR 0: no room for 1 inline bytes after 4: the batch has 4 for "+
 		"each work request: invalid argument")
 
 	require.NoError(t, b.Close())
@@ -271,10 +271,10 @@ func TestBatchRoom(t *testing.T) {
 	r := recvBatch(t, 1, 1)
 	r.Recv(1).SGE(1, 2, 3).SGE(4, 5, 6)
 	assert.EqualError(t, r.Err(),
-		"no room for another entry: the batch was made for 1 in each work request: invalid argument")
+		"no room for another entry: the batch has 1 for each work request: invalid argument")
 	r.Recv(2)
 	assert.EqualError(t, r.Err(),
-		"the batch is full: it was made for 1 work requests, not for 2: cannot allocate memory")
+		"the batch has room for 1 work requests, not for 2: cannot allocate memory")
 	r.Reset()
 	assert.NoError(t, r.Err())
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// long hides the type of C's path, so that posts and polls never go the short way.
+// long hides the type of C's path, so that posts and polls never use the fast path.
 type long struct{ Path }
 
-// TestShortWay compares the short way of posts and polls, which only C's functions have, with the general way: both
+// TestShortWay compares the fast path of posts and polls, which only C's functions have, with the general path: both
 // accept and reject the same requests and release the same slots.
 func TestShortWay(t *testing.T) {
 	d, opcode := native(t), nativeOpcode(t)
@@ -40,15 +40,15 @@ func TestShortWay(t *testing.T) {
 			queues[i], cqs[i] = q, cq
 		}
 		cqs[1].path = long{cqs[1].path}
-		cqs[1].usual()
-		if rapid.Bool().Draw(t, "a shorter way of the path's own") {
-			queues[1].path = &quickly{Path: &sameQP{queues[1].path, &d.qp}}
-			queues[1].needLock()
+		cqs[1].updatePlain()
+		if rapid.Bool().Draw(t, "path has PostOne") {
+			queues[1].path = &quickPath{Path: &sameQP{queues[1].path, &d.qp}}
+			queues[1].useLock()
 		} else {
 			queues[1].path = long{queues[1].path}
 			queues[1].setRefusal(nil)
 		}
-		queues[1].begin(queues[0].posted.Load())
+		queues[1].start(queues[0].posted.Load())
 		b, err := NewSendBatch(130, 2, 0)
 		require.NoError(t, err)
 		defer b.Close()
@@ -100,7 +100,7 @@ func TestShortWay(t *testing.T) {
 				}
 				d.qp.State = rapid.SampledFrom([]ibv.QPState{ibv.QPS_RTS, ibv.QPS_RTS, ibv.QPS_RTS, ibv.QPS_INIT}).
 					Draw(t, "state")
-				first := rapid.IntRange(0, 1).Draw(t, "first") // a rejected batch does not go the short way
+				first := rapid.IntRange(0, 1).Draw(t, "first") // a rejected batch does not use the fast path
 				_, short := queues[first].Post(b)
 				_, full := queues[1-first].Post(b)
 				assert.Equal(t, full, short)
@@ -145,8 +145,8 @@ func nativeOpcode(t testing.TB) *ibv.WCOpcode {
 	return ibv.Ptr[ibv.WCOpcode](address).Deref()
 }
 
-// TestShortWayOfOthers: the short way of polls handles only completions of sends. Those of a shared receive queue and
-// those that drains wait for go the general way.
+// TestShortWayOfOthers: the fast path of polls handles only completions of sends. Completions of a shared receive
+// queue, and those that drains wait for, use the general path.
 func TestShortWayOfOthers(t *testing.T) {
 	d, opcode := native(t), nativeOpcode(t)
 	defer func() { *opcode = ibv.WC_SEND }()
@@ -177,7 +177,7 @@ func TestShortWayOfOthers(t *testing.T) {
 	assert.EqualValues(t, 7, wcs[0].WRID)
 	assert.Equal(t, 4, srq.Free())
 	<-done
-	assert.Equal(t, runtime.Direct(), cq.plain, "polls go the short way again")
+	assert.Equal(t, runtime.Direct(), cq.plain, "polls use the fast path again")
 	_, err = srq.Post(r)
 	require.NoError(t, err)
 	writes(b, 8, 1)
@@ -186,5 +186,5 @@ func TestShortWayOfOthers(t *testing.T) {
 	n, err = cq.Poll(wcs)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
-	assert.Equal(t, 4, srq.Free(), "also polled the short way")
+	assert.Equal(t, 4, srq.Free(), "also polled with the fast path")
 }

@@ -17,7 +17,7 @@ import (
 func newSignal(t *testing.T) (*readiness.FD, *wakeup.Signal) {
 	s := wakeup.New()
 	t.Cleanup(s.Close)
-	assert.Less(t, s.Number(), int32(-1), "no descriptor, nor the lack of one")
+	assert.Less(t, s.Number(), int32(-1), "neither a descriptor nor -1")
 	fd, err := readiness.New(s.Number(), "a signal")
 	require.NoError(t, err)
 	assert.True(t, s.Nonblocks())
@@ -57,7 +57,7 @@ func TestPokesAndCloseOfASignal(t *testing.T) {
 			func() bool { return asked.Add(1) > 2 })
 		ended <- err
 	}()
-	for len(ended) == 0 { // a poke without a waiter counts too
+	for len(ended) == 0 { // a poke takes effect without a waiter, too
 		fd.Poke()
 	}
 	require.NoError(t, <-ended)
@@ -76,6 +76,6 @@ func TestPokesAndCloseOfASignal(t *testing.T) {
 
 	s.Close()
 	assert.Nil(t, wakeup.Of(s.Number()))
-	_, err = readiness.New(s.Number(), "a signal that is gone")
+	_, err = readiness.New(s.Number(), "a closed signal")
 	assert.Error(t, err)
 }

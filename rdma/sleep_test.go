@@ -47,7 +47,7 @@ func newSleeper(ch *CompChannel, wait func() error, post func()) (round, end fun
 	}
 }
 
-// A wait of any kind that sleeps does not allocate if its context is that of the previous wait.
+// A sleeping wait of any kind does not allocate if it uses the context of the previous wait.
 func TestSleepDoesNotAllocate(t *testing.T) {
 	if !runtime.Fast {
 		t.Skip("calls of this build go through purego, which allocates")
@@ -55,25 +55,25 @@ func TestSleepDoesNotAllocate(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector drops pool entries at random")
 	}
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	if wakeup.Of(e.channel.C().FD) != nil {
-		t.Skip("the replacement of a descriptor on this platform allocates")
+		t.Skip("the substitute for descriptors on this platform allocates")
 	}
 	solicited, err := NewSendBatch(1, 1, 0)
 	closeAtEnd(t, solicited, err)
 	solicited.Send(1).Flags(ibv.SEND_SIGNALED | ibv.SEND_SOLICITED)
 	e.recv.Reset()
 	e.recv.Recv(2)
-	writes := func(e *end) func() {
+	writes := func(e *testQP) func() {
 		return func() {
 			if _, err := e.qp.PostSend(emptyWrites(e.send, 1, 1)); err != nil {
 				panic(err)
 			}
 		}
 	}
-	polled := self(t, ibv.QPT_RC)
-	p := newPoller[*end](t, polled, 16)
-	dst := make([]Completed[*end], 4)
+	polled := selfConnected(t, ibv.QPT_RC)
+	p := newPoller[*testQP](t, polled, 16)
+	dst := make([]Completed[*testQP], 4)
 	calls := newSoftCalls(t)
 	long, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -126,7 +126,7 @@ func TestSleepDoesNotAllocate(t *testing.T) {
 
 // newSoftCalls returns a function that calls newSleeper for a Call.Wait with the given context.
 func newSoftCalls(t *testing.T) func(ctx context.Context) (round, end func()) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	calls, err := NewCalls(e.cq, 4, nil)
 	closeAtEnd(t, calls, err)
 	return func(ctx context.Context) (round, end func()) {
@@ -147,9 +147,9 @@ func newSoftCalls(t *testing.T) func(ctx context.Context) (round, end func()) {
 	}
 }
 
-// A sleep reads the channel only once, after its event has arrived.
+// A wait that sleeps reads the channel only once, after the event has arrived.
 func TestSleepReadsChannelOnce(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	reads, get := 0, e.channel.get
 	e.channel.get = func() bool {
 		reads++
@@ -165,12 +165,12 @@ func TestSleepReadsChannelOnce(t *testing.T) {
 	assert.LessOrEqual(t, reads, n)
 }
 
-// An unread event is read before the queue is armed, because devices need not send another one while it is unread.
+// An unread event is read before the queue is armed, because devices may raise no further event until then.
 func TestSleepReadsPendingEvent(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	look := func() bool {
-		e.cq.asleep = asleep{to: into{wcs: e.wcs}}
-		return e.cq.look()
+		e.cq.sleeper = sleeper{to: into{wcs: e.wcs}}
+		return e.cq.readable()
 	}
 	leave := func() {
 		t.Helper()
@@ -182,19 +182,19 @@ func TestSleepReadsPendingEvent(t *testing.T) {
 	}
 	take := func(want *CQ) {
 		t.Helper()
-		require.True(t, e.cq.asleep.got)
-		cq, err := e.channel.taken()
+		require.True(t, e.cq.sleeper.got)
+		cq, err := e.channel.ackEvent()
 		require.NoError(t, err)
 		require.Equal(t, want, cq)
 	}
 	require.NoError(t, e.channel.ready.SetNonblock()) // CQ.Wait does this
 	leave()
 	assert.False(t, look())
-	assert.False(t, e.channel.get(), "look left the event unread")
+	assert.False(t, e.channel.get(), "an event was left unread")
 	assert.True(t, e.cq.queue.armed.Load())
 	e.write(2, 1)
-	require.True(t, e.cq.look(), "after a sleep")
-	assert.Equal(t, 1, e.cq.asleep.n)
+	require.True(t, e.cq.readable(), "after a sleep")
+	assert.Equal(t, 1, e.cq.sleeper.n)
 	assert.False(t, look())
 
 	other, err := e.pd.Device().CreateCQ(4, e.channel, 0)
@@ -203,18 +203,18 @@ func TestSleepReadsPendingEvent(t *testing.T) {
 	qp, err := e.pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: other.Ptr(), RecvCQ: other.Ptr(),
 		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{})
 	require.NoError(t, err)
-	loop(t, qp)
+	connectToSelf(t, qp)
 	_, err = qp.PostSend(emptyWrites(e.send, 1, 1))
 	require.NoError(t, err)
-	require.True(t, look(), "another queue's")
+	require.True(t, look(), "event of another queue")
 	take(other)
 	require.NoError(t, qp.Close())
 	require.NoError(t, other.Close())
 }
 
-// A wait leaves the event that woke it unread. ReqNotify reads that event before it arms the queue.
+// A wait does not read the event that wakes it. ReqNotify reads that event before it arms the queue.
 func TestSleepLeavesEvent(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	round, end := newSleeper(e.channel, func() error { _, err := e.cq.Wait(t.Context(), e.wcs); return err },
 		func() { e.write(1, 1) })
 	defer end()
@@ -236,7 +236,7 @@ func TestSleepLeavesEvent(t *testing.T) {
 func TestSleepReleasesContext(t *testing.T) {
 	type big struct{ memory [1 << 10]byte }
 	type key struct{}
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	wait := func(cq *CQ, cancelled bool) weak.Pointer[big] {
 		v := &big{}
 		ctx, cancel := context.WithCancel(context.WithValue(context.Background(), key{}, v))
@@ -267,12 +267,12 @@ func TestSleepReleasesContext(t *testing.T) {
 		t.Helper()
 		assert.Eventually(t, func() bool { return gone(p) }, 10*time.Second, time.Millisecond, when)
 	}
-	soonGone(wait(e.cq, true), "it has ended")
+	soonGone(wait(e.cq, true), "the context has ended")
 	a := wait(e.cq, false)
 	b := wait(e.cq, false)
-	soonGone(a, "another one waits")
+	soonGone(a, "another goroutine waits")
 	if wakeup.Of(e.channel.C().FD) == nil { // a software descriptor holds no context
-		assert.False(t, gone(b), "the test would prove nothing")
+		assert.False(t, gone(b), "the channel must hold the context for this test")
 	}
 	require.NoError(t, e.qp.Close())
 	require.NoError(t, e.cq.Close())
@@ -299,7 +299,7 @@ func (c oddContext) Err() error {
 
 // Canceling a context of any kind ends the wait, even if the previous wait used the same context.
 func TestAnyContextEndsSleep(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	for range 100 {
 		ctx := oddContext{context.Background(), nil, make(chan struct{})}
 		var ends sync.WaitGroup

@@ -14,90 +14,89 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
-// slots counts the slots of a queue. A position counts the work requests that were ever posted, modulo 2³²; those from
-// retired up to posted are outstanding. One caller at a time posts (takeSend, undo and their like), under slots.mu, and
-// one retires (with anyOrder, any number). Neither waits for the other: the places between retired and posted belong to
-// the one that retires, the rest of the ring to the one that posts. Both need slots.missing for two things: to take
-// back a list that the device refused, which counted as posted before the call, and to look for a completion beyond the
-// next one.
+// slots accounts for the slots of a queue. A position is the number of requests posted before a request, modulo 2³².
+// Requests at positions retired to posted-1 are outstanding. One poster at a time, under slots.mu, reserves and undoes;
+// one poller at a time retires (any number if anyOrder is set). They do not wait for each other: ring entries between
+// retired and posted belong to the poller, the others to the poster. Two rare operations lock searchMu as well: undo,
+// because the list counted as posted before the call, and retiring a request other than the next one.
 //
-// A send queue's completions come in order. A successful one exists for a signalled request alone, and means that all
-// before it are done, too; after a failure every request completes, one by one. So a completion stands for the first
-// outstanding request that bears its wr_id, and, when it succeeded, is signalled.
+// A send queue completes in order. Only signalled requests have successful completions, and such a completion implies
+// that all earlier requests completed. After a failure, every request completes individually. A completion therefore
+// belongs to the first outstanding request with its wr_id; if successful, to the first one that is also signalled.
 //
-// With many queues, a post costs mostly cache misses: see queue for the layout.
+// With many queues, the cost of a post is mostly cache misses: see queue for the layout.
 type slots struct {
-	// The first cache line has all that leads to the place of the next wr_id: of many queues, no other is waited for.
-	ring   unsafe.Pointer // mask + 1 wr_ids by position, and behind them a bit for each: the request is signalled
-	posted atomic.Uint32  // of the one that posts
+	// The first cache line holds everything needed to find the ring entry of the next request.
+	ring   unsafe.Pointer // mask+1 wr_ids by position, followed by one bit each: the request is signalled
+	posted atomic.Uint32  // written by the poster
 	mask   uint32
 
-	posting // which a post reads, too
+	posting
 
-	limit    uint32 // position of the first request that may find no slot, as the last post that read retired knew it
+	limit    uint32 // cached retired + capacity: requests from this position on may find no slot
 	capacity uint32
-	signal   uint32      // position behind the last signalled request, kept while mixed; of the one that posts
-	mixed    atomic.Bool // some requests complete by themselves, others do not; otherwise all do, and the bits are set
-	everyOne bool        // completes, whatever its flags: receive queues, and send queues with sq_sig_all
-	anyOrder bool        // shared receive queues: a completion gives one slot back, whichever it is
-	locked   bool        // posts hold mu: the queue is checked, or has an owner
-	plain    bool        // guarded by mu: posts may call C by runtime.CallDirect, and nothing refuses them
-	direct   bool        // plain, and nothing stands before the call: no lock, no check
+	signal   uint32      // position after the last signalled request, maintained while mixed; written by the poster
+	mixed    atomic.Bool // some requests are not signalled; while false, all are, and the ring's bits are unused
+	everyOne bool        // every request completes, whatever its flags: receive queues, and sends with sq_sig_all
+	anyOrder bool        // shared receive queues: a completion frees any one slot
+	locked   bool        // posts hold mu: the queue is checked or has an owner
+	plain    bool        // guarded by mu: posts may use runtime.CallDirect, and refusal is nil
+	direct   bool        // plain, and posts need neither lock nor checks
 	checked  bool        // a send queue with checks
-	// a checked send queue whose requests have no addresses, as far as the tables know
-	connected bool
-	short     bool // quick is not nil
-	inPath    bool // guarded by mu: a path is called for a queue that counts
+	// a checked send queue whose requests carry no addresses, as far as the tables know
+	connected  bool
+	hasPostOne bool // quick is not nil
+	inPath     bool // guarded by mu: a counting queue is inside a path call
 
 	mu lock.Lock
 
-	quick   datapath.Queue  // of a send queue whose path owns it, for PostOne; or nil
-	_       [24]byte        // the one that retires writes to another line
-	retired atomic.Uint32   // of the one that retires
-	num     uint32          // of the queue pair, which may be gone
-	missing sync.Mutex      // see above
-	given   func(id uint64) // called for every request that is done without a completion of its own; or nil
+	quick    datapath.Queue  // the path of a send queue that has PostOne, or nil
+	_        [24]byte        // the poller writes to the next cache line
+	retired  atomic.Uint32   // written by the poller
+	num      uint32          // of the queue pair, which may have been destroyed
+	searchMu sync.Mutex      // see above
+	onSilent func(id uint64) // called for each request that completed without a completion, or nil
 }
 
-// begins spreads the positions at which rings begin: rings that are aligned to pages would share a few lines of the
-// cache. A list of a power of two then mostly has its bits in one word.
-var begins atomic.Uint32
+// ringStarts staggers the first positions of rings. Page-aligned rings that all start at 0 would compete for the same
+// cache sets. Steps of 64 keep the bits of lists whose length is a power of two in one word.
+var ringStarts atomic.Uint32
 
-// init makes room for capacity requests. It needs no lock: nobody posts yet.
+// init allocates a ring for capacity requests. It is called before the first post, without a lock.
 func (s *slots) init(capacity int, everyOne bool) error {
 	if capacity <= 0 || capacity > 1<<30 {
-		return invalid("", "", "a checked queue needs its number of work requests: QueueOptions.Cap, as C returned "+
-			"it, has %d", capacity)
+		return invalid("", "", "QueueOptions.Cap allows %d work requests; a checked queue needs the capacities that C "+
+			"returned", capacity)
 	}
 	s.everyOne = everyOne
 	s.resize(capacity)
-	s.begin(begins.Add(64) & s.mask)
+	s.start(ringStarts.Add(64) & s.mask)
 	return nil
 }
 
-// resize changes how many requests a queue holds of which nothing is outstanding, or one in any order, whose wr_ids are
-// never asked for. No more may be outstanding than it will hold. The caller holds slots.mu.
+// resize changes the capacity of a queue without outstanding requests, or of one with anyOrder, which does not look up
+// wr_ids. Outstanding requests must fit. The caller holds slots.mu.
 func (s *slots) resize(capacity int) {
 	size := 1 << bits.Len(uint(capacity-1))
 	ring := make([]uint64, size+(size+63)/64)
 	for i := 0; i < len(ring); i += 4096 / 8 {
-		ring[i] = 0 // the kernel finds the page now and not during a post
+		ring[i] = 0 // fault the page in now instead of during a post
 	}
 	s.capacity, s.mask, s.ring = uint32(capacity), uint32(size-1), unsafe.Pointer(unsafe.SliceData(ring))
-	s.limit = s.retired.Load() + s.capacity // what was seen long ago may be more behind than a smaller queue is long
+	s.limit = s.retired.Load() + s.capacity // the cached limit may be stale by more than the new capacity
 }
 
-// begin sets where a queue begins in which nothing is outstanding. The caller holds slots.mu.
-func (s *slots) begin(position uint32) {
+// start sets the next position of a queue without outstanding requests. The caller holds slots.mu.
+func (s *slots) start(position uint32) {
 	s.limit = position + s.capacity
 	s.mixed.Store(false)
 	s.posted.Store(position)
 	s.retired.Store(position)
 }
 
-// mix prepares for the first request that is not signalled: until here, all were. Bits that no position has stay 0, or
-// a search for the next one in a word would find them.
-func (s *slots) mix(posted uint32) {
+// startSignals starts to maintain the bits of signalled requests, before the first unsignalled request. All earlier
+// requests were signalled. Bits without a position stay 0, so that nextSignalled does not find them.
+func (s *slots) startSignals(posted uint32) {
 	words := unsafe.Slice((*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1)*8)), s.mask/64+1)
 	all := ^uint64(0)
 	if s.mask < 63 {
@@ -107,16 +106,15 @@ func (s *slots) mix(posted uint32) {
 		words[i].Store(all)
 	}
 	s.signal = posted
-	s.mixed.Store(true) // whoever sees a request that is not signalled sees this, too
+	s.mixed.Store(true) // before posted, so a poller that sees the request sees this too
 }
 
-// id is the place of a position's wr_id. The ring has one for each value under the mask.
+// id returns the ring entry for the wr_id of a position.
 func (s *slots) id(position uint32) *uint64 {
 	return (*uint64)(unsafe.Add(s.ring, uintptr(position&s.mask)*8))
 }
 
-// signals is the word of the ring that has a position's bit, and which one that is. A ring of fewer than 64 positions
-// has one word.
+// signals returns the word with a position's signalled bit, and the number of the bit.
 func (s *slots) signals(position uint32) (word *atomic.Uint64, bit uint32) {
 	at := position & s.mask
 	return (*atomic.Uint64)(unsafe.Add(s.ring, (uintptr(s.mask)+1+uintptr(at/64))*8)), at % 64
@@ -124,7 +122,7 @@ func (s *slots) signals(position uint32) (word *atomic.Uint64, bit uint32) {
 
 func (s *slots) free() int { return int(s.capacity) - s.outstanding() }
 
-// outstanding is the number of slots that are taken, at one moment of the call: others post and retire at the same time.
+// outstanding returns the number of reserved slots at some moment during the call.
 func (s *slots) outstanding() int {
 	for {
 		retired := s.retired.Load()
@@ -134,26 +132,26 @@ func (s *slots) outstanding() int {
 	}
 }
 
-// positions returns the numbers for Positions. It reads retired first, so that posted is never less.
+// positions returns the counters for Positions. It reads retired first, so that done never exceeds posted.
 func (s *slots) positions() (done, posted, slots uint32) {
 	done = s.retired.Load()
 	return done, s.posted.Load(), s.capacity
 }
 
-// silent is outstanding if none of those requests is signalled, or 0.
+// silent returns the number of outstanding requests if none of them is signalled, or 0.
 func (s *slots) silent() int {
 	if s.everyOne || s.anyOrder || !s.mixed.Load() {
 		return 0
 	}
 	n, first := s.outstanding(), s.retired.Load()
-	if _, some := s.signalled(first, first+uint32(n)); some {
+	if _, some := s.nextSignalled(first, first+uint32(n)); some {
 		return 0
 	}
 	return n
 }
 
-// room is how many slots are free for a list of n, as far as that matters. The caller holds slots.mu.
-func (s *slots) room(posted uint32, n int) int {
+// freeFor returns the number of free slots, at least as precisely as a list of n needs. The caller holds slots.mu.
+func (s *slots) freeFor(posted uint32, n int) int {
 	free := s.limit - posted
 	if n >= int(free) {
 		s.limit = s.retired.Load() + s.capacity
@@ -162,8 +160,8 @@ func (s *slots) room(posted uint32, n int) int {
 	return int(free)
 }
 
-// reason returns why a list of n finds no slots.
-func (s *slots) reason(n int) string {
+// fullReason returns the reason why a list of n does not fit.
+func (s *slots) fullReason(n int) string {
 	free := s.free()
 	switch {
 	case n > int(s.capacity):
@@ -176,26 +174,26 @@ func (s *slots) reason(n int) string {
 		"give a slot back (set IBV_SEND_SIGNALED on at least one)", n, s.capacity)
 }
 
-// mark is the state before a list, for undo.
-type mark struct{ posted, signal uint32 }
+// reservation is the state before a list was reserved, for undo.
+type reservation struct{ posted, signal uint32 }
 
-// takeSend takes slots for a list that breaks no rule, unless it is too long or no completion would ever give slots
-// back. The completions may come before the call that posts returns, so the list counts as posted from here on. rules
-// may be nil.
-func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
+// reserveSends checks a list and reserves its slots. It returns false if a request breaks a rule, the list is too long,
+// or no outstanding request would have a completion that frees slots. Completions may arrive before the posting call
+// returns, so the list counts as posted from now on. rules may be nil.
+func (s *slots) reserveSends(wrs []ibv.SendWR, rules *sendChecks) (m reservation, ok bool) {
 	posted, signal := s.posted.Load(), s.signal
-	m = mark{posted, signal}
-	free := s.room(posted, len(wrs))
+	m = reservation{posted, signal}
+	free := s.freeFor(posted, len(wrs))
 	if len(wrs) > free {
 		return m, false
 	}
 	for done := 0; done < len(wrs); {
 		at := posted + uint32(done)
 		place := at & s.mask
-		// up to the end of a word of bits, or of the ring
+		// up to the end of a bit word or of the ring
 		n := min(len(wrs)-done, int(64-place%64), int(s.mask-place)+1)
 		part := wrs[done : done+n]
-		signalled, ok := rules.pass(part, s.id(place))
+		signalled, ok := rules.check(part, s.id(place))
 		if !ok {
 			return m, false
 		}
@@ -204,7 +202,7 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 			signal = at + uint32(n)
 		} else {
 			if !s.mixed.Load() {
-				s.mix(posted)
+				s.startSignals(posted)
 				m.signal, signal = posted, at
 			}
 			if signalled != 0 {
@@ -223,8 +221,8 @@ func (s *slots) takeSend(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) 
 	return m, true
 }
 
-// signalOne is setSignals of one request.
-func (s *slots) signalOne(position uint32, w *ibv.SendWR) {
+// setSignal is setSignals for one request.
+func (s *slots) setSignal(position uint32, w *ibv.SendWR) {
 	signalled := uint64(w.SendFlags>>signalledBit) & 1
 	if signalled != 0 {
 		s.signal = position + 1
@@ -232,7 +230,7 @@ func (s *slots) signalOne(position uint32, w *ibv.SendWR) {
 	s.setSignals(position, 1, signalled)
 }
 
-// setSignals writes the bits of a mask that a word has from a position on.
+// setSignals writes the signalled bits under mask, starting at a position. They are in one word.
 func (s *slots) setSignals(position uint32, mask, signalled uint64) {
 	word, bit := s.signals(position)
 	old := word.Load()
@@ -241,8 +239,8 @@ func (s *slots) setSignals(position uint32, mask, signalled uint64) {
 	}
 }
 
-// signalled is the first signalled request between two positions.
-func (s *slots) signalled(from, to uint32) (position uint32, ok bool) {
+// nextSignalled returns the first signalled request from one position to another, exclusive.
+func (s *slots) nextSignalled(from, to uint32) (position uint32, ok bool) {
 	for int32(to-from) > 0 {
 		word, bit := s.signals(from)
 		if value := word.Load() >> bit; value != 0 {
@@ -254,11 +252,11 @@ func (s *slots) signalled(from, to uint32) (position uint32, ok bool) {
 	return from, false
 }
 
-// takeRecv takes slots for a list, unless it is too long. The caller holds slots.mu.
-func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
+// reserveRecvs reserves slots for a list unless it is too long. The caller holds slots.mu.
+func (s *slots) reserveRecvs(b *batch, from, to int) (m reservation, ok bool) {
 	posted := s.posted.Load()
 	m.posted = posted
-	if to-from > s.room(posted, to-from) {
+	if to-from > s.freeFor(posted, to-from) {
 		return m, false
 	}
 	for ; from < to; from++ {
@@ -269,12 +267,11 @@ func (s *slots) takeRecv(b *batch, from, to int) (m mark, ok bool) {
 	return m, true
 }
 
-// undo gives back the slots of a list behind the first n, which alone were posted. By then a completion of another
-// queue may have given back some, if its id is one of this list: those stay given back. The caller holds slots.mu. It
-// takes slots.missing.
-func (s *slots) undo(m mark, n int) {
-	s.missing.Lock()
-	defer s.missing.Unlock()
+// undo frees the slots of a list except the first n, which were posted. A completion of another queue with an equal
+// wr_id may have freed some already; those stay free. The caller holds slots.mu; undo locks searchMu.
+func (s *slots) undo(m reservation, n int) {
+	s.searchMu.Lock()
+	defer s.searchMu.Unlock()
 	end := m.posted + uint32(n)
 	if retired := s.retired.Load(); int32(retired-end) > 0 {
 		end = retired
@@ -291,37 +288,37 @@ func (s *slots) undo(m mark, n int) {
 	lock.StoreRelease32(&s.posted, end)
 }
 
-// retire frees the slots that a completion stands for, and reports whether there were any.
+// retire frees the slots that a completion accounts for, and reports whether there were any.
 func (s *slots) retire(id uint64, succeeded bool) bool {
 	if !succeeded {
-		return s.retireAny(id, false)
+		return s.retireOutOfOrder(id, false)
 	}
 	if s.anyOrder {
 		return s.retireOne()
 	}
 	posted, retired := s.posted.Load(), s.retired.Load()
-	next, ok := retired, posted != retired // to complete: a queue that works does so in order
+	next, ok := retired, posted != retired // the next request to complete
 	if ok && s.mixed.Load() {
-		next, ok = s.signalled(retired, posted)
+		next, ok = s.nextSignalled(retired, posted)
 	}
 	if !ok {
 		return false
 	}
 	if *s.id(next) != id {
-		return s.retireAny(id, true)
+		return s.retireOutOfOrder(id, true)
 	}
 	if next != retired {
-		s.giveBack(retired, next)
+		s.reportSilent(retired, next)
 	}
 	lock.StoreRelease32(&s.retired, next+1)
 	return true
 }
 
-// retireAny retires a completion out of order. It searches the queue's requests, up to the list that is just being
-// posted, and may find none. It takes slots.missing.
-func (s *slots) retireAny(id uint64, succeeded bool) bool {
-	s.missing.Lock()
-	defer s.missing.Unlock()
+// retireOutOfOrder retires a completion that is not of the next request. It searches the outstanding requests, including
+// the list that is being posted. It locks searchMu.
+func (s *slots) retireOutOfOrder(id uint64, succeeded bool) bool {
+	s.searchMu.Lock()
+	defer s.searchMu.Unlock()
 	if s.anyOrder {
 		return s.retireOne()
 	}
@@ -329,12 +326,12 @@ func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	for p := retired; int32(posted-p) > 0; p++ {
 		if succeeded && s.mixed.Load() {
 			var ok bool
-			if p, ok = s.signalled(p, posted); !ok {
+			if p, ok = s.nextSignalled(p, posted); !ok {
 				break
 			}
 		}
 		if *s.id(p) == id {
-			s.giveBack(retired, p)
+			s.reportSilent(retired, p)
 			lock.StoreRelease32(&s.retired, p+1)
 			return true
 		}
@@ -342,15 +339,14 @@ func (s *slots) retireAny(id uint64, succeeded bool) bool {
 	return false
 }
 
-// giveBack calls given for the requests from one position to another, exclusive.
-func (s *slots) giveBack(from, to uint32) {
-	for ; s.given != nil && from != to; from++ {
-		s.given(*s.id(from))
+// reportSilent calls onSilent for the requests from one position to another, exclusive.
+func (s *slots) reportSilent(from, to uint32) {
+	for ; s.onSilent != nil && from != to; from++ {
+		s.onSilent(*s.id(from))
 	}
 }
 
-// retireOne gives one slot back. Several completion queues may have completions of a shared receive queue, so any
-// number may retire at once.
+// retireOne frees one slot. Several completion queues may retire requests of a shared receive queue at the same time.
 func (s *slots) retireOne() bool {
 	for {
 		retired := s.retired.Load()
@@ -363,28 +359,29 @@ func (s *slots) retireOne() bool {
 	}
 }
 
-// reset frees all slots. The caller holds slots.mu, and excludes completions.
+// reset frees all slots. The caller holds slots.mu and prevents concurrent retires.
 func (s *slots) reset() {
 	posted := s.posted.Load()
 	if !s.anyOrder {
-		s.giveBack(s.retired.Load(), posted)
+		s.reportSilent(s.retired.Load(), posted)
 	}
-	s.begin(posted)
+	s.start(posted)
 }
 
-// takeAlike is takeSend for the usual list, or returns false: its requests are of one shape, fewer than the slots that
-// are known to be free, and their bits are in one word. It makes a checked post of 16 a ninth faster (make bench).
-func (s *slots) takeAlike(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool) {
+// reserveUniform is reserveSends for the common case, or returns false: all requests have the same opcode and one entry,
+// the list is shorter than the cached number of free slots, and its bits are in one word. It makes checked posts of 16
+// one ninth faster (make bench).
+func (s *slots) reserveUniform(wrs []ibv.SendWR, rules *sendChecks) (m reservation, ok bool) {
 	n, posted := len(wrs), s.posted.Load()
 	place := posted & s.mask
 	if n == 0 || n > int(64-place%64) || n > int(s.mask-place)+1 || n >= int(s.limit-posted) {
 		return m, false
 	}
 	rule := rules.allows(&wrs[0])
-	if rule == nil || rule.look || wrs[0].NumSGE != 1 {
+	if rule == nil || rule.hasOperands || wrs[0].NumSGE != 1 {
 		return m, false
 	}
-	count, signalled := alike(&wrs[0], n, s.id(place), rule.denied|ibv.SEND_INLINE, rule.most)
+	count, signalled := uniformPrefix(&wrs[0], n, s.id(place), rule.denied|ibv.SEND_INLINE, rule.maxBytes)
 	if count != n {
 		return m, false
 	}
@@ -405,10 +402,10 @@ func (s *slots) takeAlike(wrs []ibv.SendWR, rules *sendChecks) (m mark, ok bool)
 	return m, true
 }
 
-// alike does what pass does for the first of at most n requests, and those that follow with the same opcode, one entry,
-// and the same of some flags: a message has at most so many bytes. It returns how many they are, or 0 if one is longer.
-// Most have all flags of the one before, so that whether they are signalled is noted once for a run of them.
-func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (count int, signalled uint64) {
+// uniformPrefix checks requests as sendChecks.check does, up to the first of n that differs from the first request in
+// opcode, number of entries, or one of flags. It copies their wr_ids and returns their number and signalled bits, or 0
+// if a message is longer than most. Signalled bits are collected per run of requests with equal flags.
+func uniformPrefix(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (count int, signalled uint64) {
 	shape, first := *shapeOf(w), w.SendFlags
 	from, run, begin := w, first, 0
 	last := (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), uintptr(n-1)*unsafe.Sizeof(*w)))
@@ -418,7 +415,7 @@ func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (
 		}
 		*id = w.WRID
 		if w == last {
-			return n, signalled | runOf(run, begin, n)
+			return n, signalled | signalBits(run, begin, n)
 		}
 		w = (*ibv.SendWR)(unsafe.Add(unsafe.Pointer(w), unsafe.Sizeof(*w)))
 		id = (*uint64)(unsafe.Add(unsafe.Pointer(id), unsafe.Sizeof(*id)))
@@ -426,7 +423,7 @@ func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (
 			continue
 		}
 		count = int((uintptr(unsafe.Pointer(w)) - uintptr(unsafe.Pointer(from))) / unsafe.Sizeof(*w))
-		signalled |= runOf(run, begin, count)
+		signalled |= signalBits(run, begin, count)
 		if *shapeOf(w) != shape || (w.SendFlags^first)&flags != 0 {
 			return count, signalled
 		}
@@ -434,15 +431,15 @@ func alike(w *ibv.SendWR, n int, id *uint64, flags ibv.SendFlags, most uint32) (
 	}
 }
 
-// runOf is the bits of requests from one index up to another, exclusive, if they are signalled.
-func runOf(flags ibv.SendFlags, from, to int) uint64 {
+// signalBits returns the signalled bits of requests with these flags, from one index to another, exclusive.
+func signalBits(flags ibv.SendFlags, from, to int) uint64 {
 	if flags&ibv.SEND_SIGNALED == 0 {
 		return 0
 	}
 	return ^uint64(0) >> ((from - to) & 63) << (from & 63)
 }
 
-// shapeOf is the opcode and the number of entries of a request.
+// shapeOf returns the opcode and the number of entries of a request as one word.
 func shapeOf(w *ibv.SendWR) *uint64 { return (*uint64)(unsafe.Pointer(&w.NumSGE)) }
 
 var _ = [1]byte{}[unsafe.Offsetof(ibv.SendWR{}.Opcode)-

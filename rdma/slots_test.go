@@ -15,15 +15,15 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// sent is a work request in the model of a send queue, with the device's treatment of it.
+// sent is a work request in the model of a send queue.
 type sent struct {
 	id        uint64
 	signalled bool
 }
 
-// The accounting agrees with a model of the device: after any sequence of posts, completions, failures and flushes it
-// knows the number of free slots, and it rejects exactly the lists that do not fit and those that would block the queue
-// forever. With repeated wr_ids it may locate a failure too early and release fewer slots, never more.
+// Slot accounting agrees with a model of the device after any sequence of posts, completions, failures and flushes. It
+// rejects exactly the lists that do not fit and those that would block the queue forever. If wr_ids repeat, it may
+// attribute a failure to an earlier request and release fewer slots, but never more.
 func TestAccountingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDevice(t, ibv.QPT_RC)
@@ -71,7 +71,7 @@ func TestAccountingModel(t *testing.T) {
 				before := len(d.sends)
 				posted, err := q.Post(b)
 				if !(repeat && failed) {
-					require.Equal(t, fits, len(d.sends) > before, "C is called when the list fits, and else not: "+
+					require.Equal(t, fits, len(d.sends) > before, "C is called if and only if the list fits: "+
 						"%v", err)
 				}
 				if !fits && len(d.sends) == before {
@@ -156,7 +156,7 @@ func TestRefusals(t *testing.T) {
 	assert.Equal(t, 4, q.Free())
 }
 
-// If a call fails without a bad_wr, every request may have been posted, so the slots stay taken until a later
+// If a post fails without bad_wr, all requests may have been posted, so their slots stay taken until a later
 // completion.
 func TestUnknownFailureKeepsSlots(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
@@ -214,7 +214,7 @@ func TestAccountingPastCounterWrap(t *testing.T) {
 	d := newDevice(t, ibv.QPT_RC)
 	q := sendQueue(t, d, options(4, 1, 0))
 	start := ^uint32(0) - 5
-	q.begin(start)
+	q.start(start)
 	b := sendBatch(t, 4, 1, 0)
 	for i := range uint64(10) {
 		_, err := q.Post(writes(b, i*10, 3))
@@ -225,8 +225,8 @@ func TestAccountingPastCounterWrap(t *testing.T) {
 	}
 }
 
-// A failed completion of another queue is searched for while the device rejects a list with the same wr_id. Neither
-// disturbs the other, and no slot is released twice.
+// The device rejects a list while the accounting searches for a failed completion with the same wr_id. No slot is
+// released twice.
 func TestFailedCompletionDuringFailedPost(t *testing.T) {
 	var s slots
 	require.NoError(t, s.init(4, false))
@@ -244,7 +244,7 @@ func TestFailedCompletionDuringFailedPost(t *testing.T) {
 	}
 	stranger(99)
 	for range 20_000 {
-		m, ok := s.takeSend(list, nil)
+		m, ok := s.reserveSends(list, nil)
 		require.True(t, ok)
 		s.undo(m, 0)
 	}
@@ -252,7 +252,7 @@ func TestFailedCompletionDuringFailedPost(t *testing.T) {
 	assert.Equal(t, 4, s.free())
 
 	for posted := range 3 {
-		m, ok := s.takeSend(list, nil)
+		m, ok := s.reserveSends(list, nil)
 		require.True(t, ok)
 		require.True(t, s.retire(1, false))
 		s.undo(m, posted)
@@ -260,14 +260,14 @@ func TestFailedCompletionDuringFailedPost(t *testing.T) {
 		assert.False(t, s.retire(2, true), "the request was not posted")
 		assert.Zero(t, s.outstanding())
 	}
-	_, ok := s.takeSend(list, nil)
+	_, ok := s.reserveSends(list, nil)
 	require.True(t, ok)
 	require.True(t, s.retire(3, true))
 	assert.Equal(t, 4, s.free())
 }
 
-// TestResizeLimitsPosts: a queue that was shrunk accepts no more than its new size, although the poster cached the
-// number of free slots before.
+// TestResizeLimitsPosts: after shrinking, a queue accepts no more than its new size, although posts cache the number of
+// free slots.
 func TestResizeLimitsPosts(t *testing.T) {
 	list, err := NewRecvBatch(8, 1)
 	require.NoError(t, err)
@@ -278,21 +278,21 @@ func TestResizeLimitsPosts(t *testing.T) {
 	var s slots
 	s.anyOrder = true
 	require.NoError(t, s.init(8, true))
-	_, ok := s.takeRecv(&list.batch, 0, 7)
+	_, ok := s.reserveRecvs(&list.batch, 0, 7)
 	require.True(t, ok)
 	for i := range uint64(7) {
 		require.True(t, s.retire(i, true))
 	}
 	s.resize(4)
-	_, ok = s.takeRecv(&list.batch, 0, 5)
+	_, ok = s.reserveRecvs(&list.batch, 0, 5)
 	assert.False(t, ok)
-	_, ok = s.takeRecv(&list.batch, 0, 4)
+	_, ok = s.reserveRecvs(&list.batch, 0, 4)
 	assert.True(t, ok)
 	assert.Zero(t, s.free())
 }
 
-// TestListsWithOneSignalledRequest: a completion releases the right slots wherever in the ring its list ends, even if
-// all requests have the same wr_id.
+// TestListsWithOneSignalledRequest: a completion releases the slots of its list, wherever in the ring the list ends,
+// even if all requests have the same wr_id.
 func TestListsWithOneSignalledRequest(t *testing.T) {
 	for _, short := range []bool{true, false} {
 		for _, capacity := range []int{1, 2, 4, 8, 16, 31, 32, 48, 64, 128} {
@@ -304,7 +304,7 @@ func TestListsWithOneSignalledRequest(t *testing.T) {
 			list := make([]ibv.SendWR, min(capacity, 3))
 			list[len(list)-1].SendFlags = ibv.SEND_SIGNALED
 			for i := range 2000 {
-				_, ok := s.takeSend(list, nil)
+				_, ok := s.reserveSends(list, nil)
 				require.True(t, ok, "capacity %d, list %d", capacity, i)
 				if short {
 					cq.retireAll(make([]ibv.WC, 1))

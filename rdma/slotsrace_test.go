@@ -27,7 +27,7 @@ func TestFreeDuringUse(t *testing.T) {
 				list.Recv(0)
 			}
 			for i := range 50_000 {
-				s.takeRecv(&list.batch, 0, 1+i%capacity)
+				s.reserveRecvs(&list.batch, 0, 1+i%capacity)
 				if i%3 == 0 {
 					s.reset()
 				}
@@ -50,8 +50,8 @@ func TestFreeDuringUse(t *testing.T) {
 	}
 }
 
-// Completions of requests that were never posted, and posts that the device rejects at the same time, must not change
-// the number of free slots of any kind of queue.
+// Completions of requests that were never posted, concurrent with posts that the device rejects, do not change the
+// number of free slots.
 func TestStrayCompletionsDuringFailedPosts(t *testing.T) {
 	const capacity = 4
 	for name, open := range map[string]func(d *device) (post func() error, retire func(*ibv.WC), free func() int){

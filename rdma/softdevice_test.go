@@ -32,8 +32,8 @@ func softPD(t testing.TB) *PD {
 	return keep(t, pd, err)
 }
 
-// softEnd is one end of a connection of the software device.
-type softEnd struct {
+// softPeer is a queue pair of the software device with its completion queue and memory.
+type softPeer struct {
 	t  testing.TB
 	cq *CQ
 	qp *QP
@@ -43,9 +43,9 @@ type softEnd struct {
 const everyAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
 	ibv.ACCESS_REMOTE_ATOMIC | ibv.ACCESS_MW_BIND
 
-func newSoftEnd(t testing.TB, pd *PD, kind ibv.QPType) *softEnd {
+func newSoftPeer(t testing.TB, pd *PD, kind ibv.QPType) *softPeer {
 	t.Helper()
-	e := &softEnd{t: t}
+	e := &softPeer{t: t}
 	cq, err := pd.Device().CreateCQ(64, nil, 0)
 	e.cq = keep(t, cq, err)
 	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(),
@@ -66,7 +66,7 @@ func connectSoft(t testing.TB, a, b *QP) {
 }
 
 // post posts the requests that fill builds and returns their completion.
-func (e *softEnd) post(fill func(b *SendBatch)) ibv.WC {
+func (e *softPeer) post(fill func(b *SendBatch)) ibv.WC {
 	e.t.Helper()
 	b := sendBatch(e.t, 4, 1, 0)
 	fill(b)
@@ -75,7 +75,7 @@ func (e *softEnd) post(fill func(b *SendBatch)) ibv.WC {
 	return e.completion()
 }
 
-func (e *softEnd) completion() ibv.WC {
+func (e *softPeer) completion() ibv.WC {
 	e.t.Helper()
 	return softCompletion(e.t, e.cq)
 }
@@ -90,7 +90,7 @@ func softCompletion(t testing.TB, cq *CQ) ibv.WC {
 	return wcs[0]
 }
 
-// TestWaitingWithAVirtualClock: a wait for completions advances the clock, including to timers of requests posted
+// TestWaitingWithAVirtualClock: a wait for completions advances the virtual clock, even to timers of requests posted
 // during the wait.
 func TestWaitingWithAVirtualClock(t *testing.T) {
 	f, err := soft.New(soft.Options{Virtual: true, Faults: soft.Faults{Delay: 1, Late: time.Hour}})

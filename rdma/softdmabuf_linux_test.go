@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestExportedBuffer: a region registered by address and one registered by dma-buf descriptor share memory.
+// TestExportedBuffer: regions registered by address and by dma-buf descriptor share memory.
 func TestExportedBuffer(t *testing.T) {
 	pd := softPD(t)
-	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)
+	a, b := newSoftPeer(t, pd, ibv.QPT_RC), newSoftPeer(t, pd, ibv.QPT_RC)
 	connectSoft(t, a.qp, b.qp)
 	buf, err := pd.AllocBuf(8192)
 	buf = keep(t, buf, err)

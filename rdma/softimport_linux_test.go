@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestImportedDevice: one part of a program uses objects of another part, given a descriptor and handles.
+// TestImportedDevice: a program imports a device and its objects from a descriptor and handles.
 func TestImportedDevice(t *testing.T) {
 	fabric, err := soft.Default()
 	require.NoError(t, err)

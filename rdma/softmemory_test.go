@@ -13,10 +13,10 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestDeviceMemoryAndNullMR: two peers use device memory and a null region in work requests.
+// TestDeviceMemoryAndNullMR: work requests use device memory and a null region.
 func TestDeviceMemoryAndNullMR(t *testing.T) {
 	pd := softPD(t)
-	a, b := newSoftEnd(t, pd, ibv.QPT_RC), newSoftEnd(t, pd, ibv.QPT_RC)
+	a, b := newSoftPeer(t, pd, ibv.QPT_RC), newSoftPeer(t, pd, ibv.QPT_RC)
 	connectSoft(t, a.qp, b.qp)
 	dm, err := pd.Device().AllocDM(&ibv.AllocDMAttr{Length: 64})
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestAdviseMRAndVendorOptions(t *testing.T) {
 		[]ibv.SGE{mr.SGE(0, 4096)}))
 	assert.ErrorIs(t, pd.Advise(ibv.ADVISE_MR_ADVICE_PREFETCH, 0,
 		[]ibv.SGE{{Addr: mr.Address() + 4000, Length: 100, LKey: mr.LKey()}}), syscall.EFAULT)
-	e := newSoftEnd(t, pd, ibv.QPT_RC)
+	e := newSoftPeer(t, pd, ibv.QPT_RC)
 	_, err = e.qp.ECE()
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
 	ece := &ibv.ECE{VendorID: 1, Options: 1}

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// libraryWithSoft0 is a libibverbs with one device, which has the name of a software device and cannot be opened.
+// libraryWithSoft0 is a libibverbs with one device that cannot be opened and is named like a software device.
 const libraryWithSoft0 = `
 #include <errno.h>
 #include <stddef.h>
@@ -34,8 +34,8 @@ int ibv_get_device_index(void *d) { (void)d; return 1; }
 void *ibv_open_device(void *d) { (void)d; errno = EACCES; return NULL; }
 `
 
-// TestSoftDeviceFromEnvironment: if a native and a software device have the same name, GOVERBS_DEVICE selects the
-// software device, as in rdma/cm, and a name passed to Open selects the native one.
+// TestSoftDeviceFromEnvironment: if a kernel device and a software device have the same name, GOVERBS_DEVICE selects
+// the software device, as in rdma/cm, and a name passed to Open selects the kernel device.
 func TestSoftDeviceFromEnvironment(t *testing.T) {
 	if !runtime.OpensLibraries {
 		t.Skip("this build cannot call C (goverbs_static)")

@@ -18,30 +18,30 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/refusal"
 )
 
-// SRQ is a shared receive queue: the receives of any number of queue pairs.
+// SRQ is a shared receive queue: any number of queue pairs consume its receives.
 //
-// A receive belongs to a queue pair as soon as a message begins to fill it. If the queue pair is moved to RESET before
-// the message is complete, the receive does not complete, and nothing reports that it was taken: its slot is lost.
-// [QP.Drain] before RESET completes it, and so does Close, but not on Soft-RoCE (on Linux 6.12 it is always lost, on
-// 6.1 sometimes). If peers may vanish during long messages over Soft-RoCE, the queue needs to be Unchecked.
+// A queue pair consumes a receive when the first packet of a message arrives. If the queue pair is moved to RESET
+// before the message is complete, the receive never completes and its slot is lost. To complete it, call [QP.Drain]
+// before RESET, or Close. On Soft-RoCE the slot is lost nevertheless: always on Linux 6.12, sometimes on 6.1. If peers
+// may fail during long messages over Soft-RoCE, create the queue with QueueOptions.Unchecked.
 //
 // Man: ibv_create_srq(3)
 type SRQ struct {
 	object
-	c      *ibv.SRQ
-	device *Device
-	kind   ibv.SRQType
-	cq     *CQ // completion queue of an XRC or tag-matching queue, or nil
-	cap    ibv.SRQAttr
-	size   atomic.Uint32 // max_wr, which Modify changes
-	tags   int           // completions of tag matching, in addition to those of size
-	limits *tagLimits    // or nil
-	queue  *RecvQueue
-	native *directQueue
-	endC   func(*ibv.SRQ) error // destroys the queue in C
+	c           *ibv.SRQ
+	device      *Device
+	kind        ibv.SRQType
+	cq          *CQ // completion queue of an XRC or tag-matching queue, or nil
+	cap         ibv.SRQAttr
+	size        atomic.Uint32 // max_wr, which Modify changes
+	tags        int           // number of completions of tag matching, in addition to size
+	limits      *tagLimits    // or nil
+	queue       *RecvQueue
+	native      *directQueue
+	destroyFunc func(*ibv.SRQ) error // destroys the queue in C
 }
 
-// queues returns the positions of the queue.
+// queues returns the positions of the queue, for statistics.
 func (q *SRQ) queues() map[string]counted.Positions {
 	return map[string]counted.Positions{stats.SharedReceive: q.queue.positions}
 }
@@ -53,7 +53,7 @@ func (q *SRQ) queues() map[string]counted.Positions {
 //
 // Man: ibv_create_srq(3)
 func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
-	q := &SRQ{device: p.device, endC: libibverbs.DestroySRQ}
+	q := &SRQ{device: p.device, destroyFunc: libibverbs.DestroySRQ}
 	return made(q, q.create("ibv_create_srq", o, attr, func() (*ibv.SRQ, ibv.SRQAttr, error) {
 		init := &ibv.SRQInitAttr{Attr: attr}
 		c, err := libibverbs.CreateSRQ(p.c, init)
@@ -61,11 +61,11 @@ func (p *PD) CreateSRQ(attr ibv.SRQAttr, o QueueOptions) (*SRQ, error) {
 	}, &p.object))
 }
 
-// CreateSRQEx creates a shared receive queue of any type: basic, XRC, or with tag matching. Objects are set in attr
-// with their Ptr methods, and CompMask selects its valid fields. A queue of type XRC or with tag matching completes in
-// the completion queue that attr names. A completion queue counts the slots of only one such queue: others must be
-// Unchecked or use another completion queue. It needs room for max_wr completions, with tag matching also for max_ops
-// and two for each tag, or Overcommit.
+// CreateSRQEx creates a shared receive queue of any type: basic, XRC, or with tag matching. Set objects in attr with
+// their Ptr methods. CompMask selects the valid fields. An XRC or tag-matching queue completes in attr's CQ. A
+// completion queue can count the slots of only one such queue; others must be Unchecked or use another completion
+// queue. Unless Overcommit is set, the completion queue needs room for max_wr completions and, with tag matching, for
+// max_ops and two per tag.
 //
 // C: ibv_create_srq_ex
 //
@@ -76,13 +76,13 @@ func (d *Device) CreateSRQEx(attr *ibv.SRQInitAttrEx, o QueueOptions) (*SRQ, err
 		libibverbs.DestroySRQ)
 }
 
-// createSRQEx is CreateSRQEx with other functions.
+// createSRQEx is CreateSRQEx with other functions to create and destroy the queue in C.
 func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOptions,
 	create func(own *ibv.SRQInitAttrEx) (*ibv.SRQ, error), end func(*ibv.SRQ) error) (*SRQ, error) {
 	if attr == nil {
 		return nil, noAttributes(verb, d.name)
 	}
-	q := &SRQ{device: d, endC: end}
+	q := &SRQ{device: d, destroyFunc: end}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
 		q.kind = attr.SRQType
 	}
@@ -102,9 +102,9 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 		q.cq, parents = cq, append(parents, &cq.object)
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_TM != 0 {
-		const most = 1 << 28 // more than a device has
-		// a tag's message can complete twice: matched, and there
-		q.tags = 2*int(min(attr.TMCap.MaxNumTags, most)) + int(min(attr.TMCap.MaxOps, most))
+		const limit = 1 << 28 // more than any device has
+		// a tag completes twice: when a message matches it, and when the message has arrived
+		q.tags = 2*int(min(attr.TMCap.MaxNumTags, limit)) + int(min(attr.TMCap.MaxOps, limit))
 		if q.byLibmlx5() {
 			q.limits = &tagLimits{SGEs: 1, Handles: attr.TMCap.MaxNumTags}
 		}
@@ -121,7 +121,7 @@ func (d *Device) createSRQEx(verb string, attr *ibv.SRQInitAttrEx, o QueueOption
 		c, err := create(&own)
 		reason := refusal.MissingOfSRQ(attr)
 		if reason == "" && q.limits != nil && q.cq.ex == nil {
-			reason = "libmlx5 matches tags with an extended completion queue alone: create it with CreateCQEx and " +
+			reason = "libmlx5 requires an extended completion queue for tag matching: create it with CreateCQEx and " +
 				"IBV_WC_EX_WITH_TM_INFO"
 		}
 		if reason != "" && errors.Is(err, syscall.EINVAL) {
@@ -152,12 +152,12 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		}
 		if err == nil {
 			if q.queue, err = NewSharedRecvQueue(c, o); err == nil {
-				q.queue.needLock()
+				q.queue.useLock()
 				err = q.admit(o)
 			}
 		}
 		if err != nil {
-			q.native.destroy(func() error { return q.endC(c) })
+			q.native.destroy(func() error { return q.destroyFunc(c) })
 			return nil, err
 		}
 		return c, nil
@@ -165,9 +165,9 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 	destroy := func(c *ibv.SRQ) error {
 		misuse := q.native.misuse("Close", q.name)
 		if q.cq != nil {
-			q.cq.queue.collect() // before C forgets the queue that completions are of
+			q.cq.queue.pollAside() // before C can no longer attribute completions to the queue
 		}
-		if err := q.native.destroy(func() error { return q.endC(c) }); err != nil {
+		if err := q.native.destroy(func() error { return q.destroyFunc(c) }); err != nil {
 			return err
 		}
 		q.leaveCQ()
@@ -183,7 +183,7 @@ func (q *SRQ) create(verb string, o QueueOptions, asked ibv.SRQAttr, create func
 		func(c *ibv.SRQ) string { return fmt.Sprintf("SRQ %d on %s", c.Handle, q.device.name) }, parents...)
 }
 
-// admit reserves room in the queue's completion queue, if attr named one, and registers the queue there so that
+// admit reserves room in the completion queue of an XRC or tag-matching queue, and registers the queue there so that
 // completions release slots.
 func (q *SRQ) admit(o QueueOptions) error {
 	if q.cq == nil {
@@ -195,34 +195,34 @@ func (q *SRQ) admit(o QueueOptions) error {
 	if err := q.cq.queue.countSRQ(q.queue); err != nil {
 		q.cq.dismiss(0, q)
 		return explain("", q.cq.name,
-			"another shared receive queue completes there, and completions do not name the queue whose slots they "+
-				"release: create one with QueueOptions.Unchecked, or with another completion queue",
+			"another shared receive queue completes there, and completions do not identify their queue: "+
+				"create one with QueueOptions.Unchecked, or with another completion queue",
 			err)
 	}
 	if q.limits != nil {
-		q.cq.queue.onlyPrograms(&VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: syscall.EINVAL,
-			Reason: "libmlx5 reads completions of tag matching by ibv_start_poll alone, and mistakes them otherwise " +
-				"for those of other receives: use PollProgram or WaitProgram"})
+		q.cq.queue.requirePrograms(&VerbError{Verb: "ibv_poll_cq", Object: q.cq.name, Errno: syscall.EINVAL,
+			Reason: "libmlx5 can read completions of tag matching only with ibv_start_poll: use PollProgram or " +
+				"WaitProgram"})
 	}
 	return nil
 }
 
-// byLibmlx5 reports whether libmlx5 matches tags.
+// byLibmlx5 reports whether the provider of tag matching is libmlx5.
 func (q *SRQ) byLibmlx5() bool { return q.cq != nil && q.cq.queue.Provider() == "mlx5" }
 
 // leaveCQ reverses admit.
 func (q *SRQ) leaveCQ() {
 	if q.cq != nil {
-		q.cq.queue.collect()
+		q.cq.queue.pollAside()
 		q.cq.queue.forgetSRQ(q.queue)
 		if q.limits != nil {
-			q.cq.queue.onlyPrograms(nil)
+			q.cq.queue.requirePrograms(nil)
 		}
 		q.cq.dismiss(0, q)
 	}
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the SRQ.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the SRQ.
 func (q *SRQ) C() *ibv.SRQ { return whileOpen(&q.object, q.c) }
 
 // Ptr returns the queue for use in attributes.
@@ -231,20 +231,21 @@ func (q *SRQ) Ptr() ibv.Ptr[ibv.SRQ] { return ptrWhileOpen(&q.object, q.c) }
 // CQ returns the completion queue of a queue of type XRC or with tag matching, or nil.
 func (q *SRQ) CQ() *CQ { return q.cq }
 
-// Type returns basic, XRC or tag matching.
+// Type returns the type: basic, XRC or tag matching.
 func (q *SRQ) Type() ibv.SRQType { return q.kind }
 
-// Cap returns the requested number of receives, and the number of entries of each, which is at least the requested one.
+// Cap returns the requested number of receives (MaxWR) and the number of entries of each (MaxSGE), which is at least
+// the requested number.
 func (q *SRQ) Cap() ibv.SRQAttr {
 	cap := q.cap
 	cap.MaxWR = q.size.Load()
 	return cap
 }
 
-// depth is the largest number of completions of the queue.
+// depth returns the maximum number of completions of the queue.
 func (q *SRQ) depth() int { return int(q.size.Load()) + q.tags }
 
-// Queue returns the queue for posts. It is usable until the shared receive queue is closed.
+// Queue returns the queue for posting. It is usable until the SRQ is closed.
 func (q *SRQ) Queue() *RecvQueue { return q.queue }
 
 // PostRecv posts a batch in one call. posted is the number of requests that were posted: all of them or, with an error,
@@ -261,7 +262,7 @@ func (q *SRQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	return q.queue.Post(b)
 }
 
-// Num returns the number by which XRC senders name the queue, in host byte order.
+// Num returns the SRQ number, which XRC senders put into work requests, in host byte order.
 //
 // C: ibv_get_srq_num
 //
@@ -277,9 +278,9 @@ func (q *SRQ) Num() (uint32, error) {
 	return *n, wrap(verb, q.name, err)
 }
 
-// Modify resizes the queue or arms its limit, as selected by mask. When fewer receives than the limit are left, one
-// event reports it (IBV_EVENT_SRQ_LIMIT_REACHED of Device.Event). Posts wait while the queue is resized. It cannot
-// become smaller than the number of outstanding receives, or larger than its completion queues have room for.
+// Modify resizes the queue or arms its limit, as selected by mask. When fewer receives than the limit are left,
+// Device.Event returns one IBV_EVENT_SRQ_LIMIT_REACHED. Posts block while the queue is resized. The new size must be at
+// least the number of outstanding receives, and the completion queues must have room for it.
 //
 // C: ibv_modify_srq
 //
@@ -299,7 +300,7 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	return q.queue.resizeWith(int(attr.MaxWR), func(outstanding int) error {
 		switch {
 		case attr.MaxWR == 0:
-			return invalid(verb, q.name, "the new size is 0")
+			return invalid(verb, q.name, "the new size is 0; it must be at least 1")
 		case outstanding > int(attr.MaxWR):
 			return invalid(verb, q.name, "%d receives are outstanding, more than the new size of %d", outstanding,
 				attr.MaxWR)
@@ -317,9 +318,10 @@ func (q *SRQ) Modify(attr *ibv.SRQAttr, mask ibv.SRQAttrMask) error {
 	})
 }
 
-// takeRoom reserves room for another depth in all completion queues of the queue. If one has no room, it stops halfway.
+// takeRoom changes the room reserved for the queue in all of its completion queues. It stops at the first one without
+// enough room; the caller then restores the old size.
 func (q *SRQ) takeRoom(size uint32, force bool) (err error) {
-	q.size.Store(size) // first, so that completion queues that are tracked from here on use the new depth
+	q.size.Store(size) // first, so that completion queues of new queue pairs use the new depth
 	q.device.objects.each(func(o any) {
 		if cq, ok := o.(*CQ); ok && err == nil {
 			err = cq.resizeSRQ(q, int(size)+q.tags, force)
@@ -344,24 +346,24 @@ func (q *SRQ) Query() (*ibv.SRQAttr, error) {
 	return attr, cmp.Or(err, q.native.misuse(verb, q.name))
 }
 
-// Close destroys the queue. Close its queue pairs first. Unused receives end without a completion. Remaining
-// completions can still be polled, unless libmlx5 matches tags: poll those before Close.
+// Close destroys the queue. Close its queue pairs first. Unused receives are discarded without completions. Remaining
+// completions can still be polled, except those of tag matching by libmlx5: poll them before Close.
 //
 // C: ibv_destroy_srq
 //
 // Man: ibv_create_srq(3)
 func (q *SRQ) Close() error { return q.end() }
 
-// notModified returns the error of a change with its reason, if known, or nil.
+// notModified adds the verb, the object and the reason, if known, to the error of a change.
 func (q *SRQ) notModified(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, err error) error {
 	return wrap("ibv_modify_srq", q.name, q.device.refused().ModifySRQ(attr, mask, q.size.Load(), err))
 }
 
 // PostTags posts a batch of operations on the tag list. posted is the number of operations that were posted: all of
-// them or, with an error, those before the one that failed. ENOMEM means that the list, or the room for operations, is
-// full (max_num_tags and max_ops of the queue's tm_cap). It does not block. Any number of goroutines may post at once,
-// each with its own batch. The memory of a tag's entries belongs to the device until a message has arrived or the tag
-// is deleted.
+// them or, with an error, those before the one that failed. ENOMEM means that the list, or the queue of operations, is
+// full (max_num_tags and max_ops of tm_cap). PostTags does not block. Any number of goroutines may post at once, each
+// with its own batch. The memory of a tag's entries belongs to the device until a message has arrived or the tag is
+// deleted.
 //
 // The error is a [*PostError], or a [*VerbError] if the queue rejects all posts.
 //

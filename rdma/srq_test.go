@@ -55,7 +55,7 @@ func TestSRQResize(t *testing.T) {
 
 	err = srq.Modify(&ibv.SRQAttr{MaxWR: 1000}, ibv.SRQ_MAX_WR)
 	assert.ErrorIs(t, err, syscall.ENOMEM)
-	assert.ErrorContains(t, err, "would need 991 completions more, and there is room for")
+	assert.ErrorContains(t, err, "would need 991 more completions, but only")
 	err = srq.Modify(&ibv.SRQAttr{MaxWR: 8}, ibv.SRQ_MAX_WR)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.ErrorContains(t, err, "9 receives are outstanding, more than the new size of 8")
@@ -121,12 +121,12 @@ func TestXRCReceivesReleaseSlots(t *testing.T) {
 	assert.Equal(t, 2, srq.Queue().Free())
 	assert.Equal(t, 4, from.SendQueue().Free())
 
-	// Receives of a queue pair with its own, untracked receive queue release no slot of the shared queue.
+	// Completions of a queue pair with its own, unchecked receive queue release no slot of the shared queue.
 	_, err = srq.PostRecv(recvs(t, mr, 2))
 	require.NoError(t, err)
 	other, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 		Cap: ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1}}, QueueOptions{Unchecked: true})
-	loop(t, keep(t, other, err))
+	connectToSelf(t, keep(t, other, err))
 	_, err = other.PostRecv(recvs(t, mr, 1))
 	require.NoError(t, err)
 	b.Reset()
@@ -153,7 +153,7 @@ func TestSRQTags(t *testing.T) {
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_TM,
 	}, QueueOptions{})
 	srq = keep(t, srq, err)
-	assert.Equal(t, cq.Len()-4-2*2-4, cq.Free(), "receives, tags, and operations complete")
+	assert.Equal(t, cq.Len()-4-2*2-4, cq.Free(), "room is reserved for receives, tags and operations")
 	require.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 6}, ibv.SRQ_MAX_WR))
 	assert.Equal(t, cq.Len()-6-2*2-4, cq.Free())
 	b, err := NewTagBatch(3, 1)
@@ -205,11 +205,11 @@ func TestSRQTags(t *testing.T) {
 	again.Sync(1, 0)
 	_, err = basic.PostTags(again)
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	assert.ErrorContains(t, err, "is of IBV_SRQT_BASIC")
+	assert.ErrorContains(t, err, "has type IBV_SRQT_BASIC")
 }
 
-// TestUnexpectedMessagesTakeReceives: a message without a matching tag releases the slot of its receive when it
-// completes. Completions of tags, successful or not, release none.
+// TestUnexpectedMessagesTakeReceives: the completion of a message without a matching tag releases the slot of its
+// receive. Completions of tags, successful or not, release none.
 func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 	pd := softPD(t)
 	mr, err := pd.RegMR(make([]byte, 64), ibv.ACCESS_LOCAL_WRITE)
@@ -226,7 +226,7 @@ func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 	sent = keep(t, sent, err)
 	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: sent.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
 		Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1}}, QueueOptions{})
-	loop(t, keep(t, qp, err))
+	connectToSelf(t, keep(t, qp, err))
 	tags, err := NewTagBatch(1, 1)
 	tags = keep(t, tags, err)
 	batch, err := NewSendBatch(1, 1, 0)
@@ -281,8 +281,8 @@ func TestUnexpectedMessagesTakeReceives(t *testing.T) {
 	}
 }
 
-// TestRoomForMoreQueuePairs: if a completion queue is too small for a queue pair, the error contains the room that this
-// queue pair and further ones need.
+// TestRoomForMoreQueuePairs: if a completion queue has no room for a queue pair, the error states the size needed for
+// this queue pair and for further ones.
 func TestRoomForMoreQueuePairs(t *testing.T) {
 	pd := softPD(t)
 	cq, err := pd.Device().CreateCQ(128, nil, 0)
@@ -296,13 +296,13 @@ func TestRoomForMoreQueuePairs(t *testing.T) {
 	more := cq.Len()
 	_, err = pd.CreateQP(attr, QueueOptions{})
 	assert.ErrorIs(t, err, syscall.ENOMEM)
-	assert.ErrorContains(t, err, fmt.Sprintf("create the queue with at least %d and 64 for each further one like this",
+	assert.ErrorContains(t, err, fmt.Sprintf("create the queue with at least %d plus 64 for each further one like this",
 		128+64))
 	attr.SRQ, attr.Cap.MaxRecvWR, attr.Cap.MaxRecvSGE = 0, 32, 1
 	_, err = pd.CreateQP(attr, QueueOptions{})
-	assert.ErrorContains(t, err, fmt.Sprintf("create the queue with at least %d and 96 for each further one like this",
+	assert.ErrorContains(t, err, fmt.Sprintf("create the queue with at least %d plus 96 for each further one like this",
 		128+64+32))
-	assert.Equal(t, more-128, cq.Free(), "a rejected queue pair takes no room")
+	assert.Equal(t, more-128, cq.Free(), "a rejected queue pair reserves no room")
 	require.NoError(t, qp.Close())
 	assert.Equal(t, cq.Len(), cq.Free())
 }

@@ -26,9 +26,9 @@ func TestStateInBytes(t *testing.T) {
 	send, recv := unsafe.Sizeof(SendQueue{}), unsafe.Sizeof(RecvQueue{})
 	if unsafe.Sizeof(uintptr(0)) == 8 {
 		for file, says := range map[string]string{
-			"qp.go":        fmt.Sprintf("QP takes %d bytes", qp),
-			"cq.go":        fmt.Sprintf("CQ takes %d bytes", cq),
-			"sendqueue.go": fmt.Sprintf("send queue takes %d bytes, a receive queue %d", send, recv),
+			"qp.go":        fmt.Sprintf("QP uses %d bytes", qp),
+			"cq.go":        fmt.Sprintf("CQ uses %d bytes", cq),
+			"sendqueue.go": fmt.Sprintf("send queue occupies %d bytes and a receive queue %d", send, recv),
 		} {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)

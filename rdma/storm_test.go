@@ -17,9 +17,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Queue pairs that are created and closed share completion queues and a shared receive queue, while many goroutines use
-// every operation concurrently. Each storm favors some operations. Every completion arrives exactly once and belongs to
-// a posted request, and slot counts are right throughout and at the end.
+// Many goroutines concurrently use every operation on queue pairs that share completion queues and a shared receive
+// queue, and create and close them. Each run favors other operations. Every completion arrives exactly once and belongs
+// to a posted request, and slot counts are correct during the run and at its end.
 func TestStorm(t *testing.T) {
 	defer func(wait time.Duration) { lastWQEWait = wait }(lastWQEWait)
 	lastWQEWait = time.Millisecond
@@ -39,11 +39,11 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// StormOn opens the device to test instead of a software device. Its library does not validate addresses, so the storm
-// leaves out invalid requests.
+// StormOn, if set, opens the device to test instead of a software device. Its provider does not validate addresses, so
+// the storm omits invalid requests.
 var StormOn func(*testing.T) *Device
 
-// storm is the state that its goroutines share.
+// storm is the shared state of the goroutines.
 type storm struct {
 	t      *testing.T
 	until  time.Time
@@ -56,15 +56,15 @@ type storm struct {
 	cqs    [3]*CQ // on one channel; the first is extended, the last serves Calls
 	calls  *Calls
 	srq    *SRQ
-	places [4]stormPlace
+	slots  [4]stormSlot
 
 	ids      atomic.Uint64
 	seen     sync.Map     // completed wr_ids
 	received atomic.Int64 // outstanding receives of the shared queue
 }
 
-// stormPlace holds one queue pair at a time.
-type stormPlace struct {
+// stormSlot holds one queue pair at a time.
+type stormSlot struct {
 	qp    atomic.Pointer[QP]
 	moves sync.Mutex // held during state changes of the queue pair
 }
@@ -122,7 +122,7 @@ func (s *storm) id() uint64 { return stormIDs + s.ids.Add(1) }
 
 // completed records every completion except those of calls.
 func (s *storm) completed(wc ibv.WC) {
-	if wc.WRID < stormIDs { // of an abandoned call
+	if wc.WRID < stormIDs { // completion of an abandoned call
 		return
 	}
 	assert.LessOrEqual(s.t, wc.WRID&^stormReceives, stormIDs+s.ids.Load(), "completion of an unposted request")
@@ -133,10 +133,10 @@ func (s *storm) completed(wc ibv.WC) {
 	assert.False(s.t, twice, "%#x", wc.WRID)
 }
 
-// end closes everything and compares the counts.
+// end closes all objects and compares the counts.
 func (s *storm) end() {
-	for i := range s.places {
-		if q := s.places[i].qp.Load(); q != nil {
+	for i := range s.slots {
+		if q := s.slots[i].qp.Load(); q != nil {
 			require.NoError(s.t, q.Close())
 		}
 	}
@@ -185,25 +185,25 @@ func (s *stormer) soon() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Duration(s.r.IntN(500))*time.Microsecond)
 }
 
-// use calls f with a queue pair, if there is one at a random place.
-func (s *stormer) use(f func(place *stormPlace, q *QP)) {
-	place := &s.places[s.r.IntN(len(s.places))]
-	if q := place.qp.Load(); q != nil {
-		f(place, q)
+// use calls f with the queue pair in a random slot, if the slot is not empty.
+func (s *stormer) use(f func(slot *stormSlot, q *QP)) {
+	slot := &s.slots[s.r.IntN(len(s.slots))]
+	if q := slot.qp.Load(); q != nil {
+		f(slot, q)
 	}
 }
 
 // move calls f with a queue pair whose state no other goroutine changes.
 func (s *stormer) move(f func(q *QP)) {
-	s.use(func(place *stormPlace, q *QP) {
-		if place.moves.TryLock() {
-			defer place.moves.Unlock()
+	s.use(func(slot *stormSlot, q *QP) {
+		if slot.moves.TryLock() {
+			defer slot.moves.Unlock()
 			f(q)
 		}
 	})
 }
 
-// sends returns a list in which some requests fail or are rejected.
+// sends returns a list in which some requests are invalid or fail.
 func (s *stormer) sends(q *QP) *SendBatch {
 	s.send.Reset()
 	for range 1 + s.r.IntN(s.send.Cap()) {
@@ -237,7 +237,7 @@ func (s *stormer) receives(bit uint64) *RecvBatch {
 	return s.recv
 }
 
-// shared counts receives posted to the shared receive queue.
+// shared counts the receives posted to the shared receive queue.
 func (s *stormer) shared(posted int, _ error) { s.received.Add(int64(posted)) }
 
 // got records polled completions.

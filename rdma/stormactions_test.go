@@ -14,11 +14,11 @@ import (
 
 var errNotNow = errors.New("not now")
 
-// stormActions are the operations of goroutines. Every storm includes the first ones.
+// stormActions are the operations that goroutines choose from. Every storm includes the first ones.
 var stormActions = []func(s *stormer){
-	func(s *stormer) { s.use(func(_ *stormPlace, q *QP) { q.PostSend(s.sends(q)) }) },
+	func(s *stormer) { s.use(func(_ *stormSlot, q *QP) { q.PostSend(s.sends(q)) }) },
 	func(s *stormer) {
-		s.use(func(_ *stormPlace, q *QP) {
+		s.use(func(_ *stormSlot, q *QP) {
 			if q.SRQ() == nil {
 				q.PostRecv(s.receives(0))
 			} else {
@@ -38,20 +38,20 @@ var stormActions = []func(s *stormer){
 	func(s *stormer) {
 		ctx, cancel := s.soon()
 		defer cancel()
-		s.use(func(_ *stormPlace, q *QP) { q.Drain(ctx) })
+		s.use(func(_ *stormSlot, q *QP) { q.Drain(ctx) })
 	},
 	func(s *stormer) {
-		s.use(func(place *stormPlace, q *QP) {
+		s.use(func(slot *stormSlot, q *QP) {
 			if err := q.Close(); err == nil {
-				place.qp.CompareAndSwap(q, nil)
+				slot.qp.CompareAndSwap(q, nil)
 			} else {
 				assert.ErrorIs(s.t, err, ErrInUse)
 			}
 		})
 	},
 	func(s *stormer) {
-		s.use(func(_ *stormPlace, a *QP) {
-			s.use(func(_ *stormPlace, b *QP) { CloseAll(func() error { return errNotNow }, a, b) })
+		s.use(func(_ *stormSlot, a *QP) {
+			s.use(func(_ *stormSlot, b *QP) { CloseAll(func() error { return errNotNow }, a, b) })
 		})
 	},
 	func(s *stormer) {
@@ -60,7 +60,7 @@ var stormActions = []func(s *stormer){
 		}
 	},
 	func(s *stormer) {
-		s.use(func(_ *stormPlace, q *QP) {
+		s.use(func(_ *stormSlot, q *QP) {
 			if p, err := q.NewWRProgram(); err == nil && q.Type() != ibv.QPT_UD {
 				for range 1 + s.r.IntN(3) {
 					p.Write(s.id(), s.mr.Address(), s.mr.RKey()).Signaled().Inline([]byte("hello"))
@@ -70,7 +70,7 @@ var stormActions = []func(s *stormer){
 		})
 	},
 	func(s *stormer) {
-		s.use(func(_ *stormPlace, q *QP) {
+		s.use(func(_ *stormSlot, q *QP) {
 			q.BindMW(s.mw,
 				&ibv.MWBind{WRID: s.id(), SendFlags: ibv.SEND_SIGNALED,
 					BindInfo: ibv.MWBindInfo{MR: s.mr.Ptr(), Addr: s.mr.Address(), Length: 64,
@@ -78,7 +78,7 @@ var stormActions = []func(s *stormer){
 		})
 	},
 	func(s *stormer) {
-		s.use(func(_ *stormPlace, q *QP) {
+		s.use(func(_ *stormSlot, q *QP) {
 			if q.RecvQueue() != nil && !q.options.Unchecked {
 				s.counted(q.RecvQueue().Free(), stormDepth)
 			}
@@ -128,8 +128,8 @@ var stormActions = []func(s *stormer){
 }
 
 func (s *stormer) create() {
-	place := &s.places[s.r.IntN(len(s.places))]
-	if place.qp.Load() != nil {
+	slot := &s.slots[s.r.IntN(len(s.slots))]
+	if slot.qp.Load() != nil {
 		return
 	}
 	attr := &ibv.QPInitAttrEx{
@@ -149,14 +149,14 @@ func (s *stormer) create() {
 		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 		attr.SendOpsFlags = ibv.QP_EX_WITH_RDMA_WRITE
 	}
-	// Posts to an unchecked queue are not excluded while it moves to RESET, which crashes libraries.
+	// Moving an unchecked queue pair to RESET does not block posts, which crashes providers.
 	unchecked := StormOn == nil && attr.SRQ == 0 && s.chance(6)
 	q, err := s.device.CreateQPEx(attr, QueueOptions{Unchecked: unchecked, Overcommit: true})
 	if StormOn != nil && attr.SendOpsFlags != 0 && errors.Is(err, ErrNotSupported) { // some providers lack ibv_wr_*
 		attr.CompMask, attr.SendOpsFlags = ibv.QP_INIT_ATTR_PD, 0
 		q, err = s.device.CreateQPEx(attr, QueueOptions{Unchecked: unchecked, Overcommit: true})
 	}
-	if assert.NoError(s.t, err) && !place.qp.CompareAndSwap(nil, q) {
+	if assert.NoError(s.t, err) && !slot.qp.CompareAndSwap(nil, q) {
 		assert.NoError(s.t, q.Close())
 	}
 }
@@ -171,7 +171,7 @@ func (s *stormer) connect() {
 			return
 		}
 		peer := q
-		s.use(func(_ *stormPlace, other *QP) {
+		s.use(func(_ *stormSlot, other *QP) {
 			if other.Type() == q.Type() {
 				peer = other
 			}
@@ -187,12 +187,12 @@ func (s *stormer) connect() {
 
 // call waits for its own request, which may end without a completion, or abandons it.
 func (s *stormer) call() {
-	s.use(func(_ *stormPlace, q *QP) {
+	s.use(func(_ *stormSlot, q *QP) {
 		if q.SendCQ() != s.cqs[2] || q.Type() == ibv.QPT_UD || q.options.Unchecked {
 			return
 		}
 		call, err := s.calls.Begin()
-		if err != nil { // too many are abandoned
+		if err != nil { // too many abandoned calls
 			return
 		}
 		s.send.Reset()

@@ -20,7 +20,7 @@ func TestOpenWithoutName(t *testing.T) {
 	device, err := rdma.Open("")
 	require.NoError(t, err)
 	assert.Equal(t, "soft1", device.Name())
-	assert.NotNil(t, device.Info().Backend, "which rdma/cm takes")
+	assert.NotNil(t, device.Info().Backend, "rdma/cm needs the backend")
 	assert.NoError(t, device.Close())
 	device, err = rdma.Open("soft0")
 	require.NoError(t, err)
@@ -36,18 +36,18 @@ func TestOpenWithoutName(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "none")
 	_, err = rdma.Open("")
 	assert.ErrorIs(t, err, syscall.ENOENT)
-	assert.ErrorContains(t, err, `no device "none"; there are `)
+	assert.ErrorContains(t, err, `no device "none"; known devices: `)
 	assert.NotContains(t, err.Error(), "\n")
 	assert.NotContains(t, err.Error(), "soft@")
 
 	t.Setenv("GOVERBS_DEVICE", "soft:127.0.0.1")
 	_, err = rdma.Open("")
-	assert.ErrorContains(t, err, `no device "soft:127.0.0.1"; there are `)
+	assert.ErrorContains(t, err, `no device "soft:127.0.0.1"; known devices: `)
 	assert.ErrorContains(t, err, "; for an address of this machine use soft@ADDRESS")
 }
 
-// TestNoKernelDevices: without RDMA in the kernel, the list of devices is empty and not an error, and the error of Open
-// explains how to get a device.
+// TestNoKernelDevices: if the kernel has no RDMA support, listing devices succeeds, and the error of Open explains how
+// to get a software device.
 func TestNoKernelDevices(t *testing.T) {
 	t.Setenv("GOVERBS_DEVICE", "")
 	if native, err := rdma.DevicesOf(runtime.Native); err == nil && len(native) > 0 {
@@ -57,7 +57,7 @@ func TestNoKernelDevices(t *testing.T) {
 	assert.NoError(t, err)
 	assert.Len(t, all, 2)
 	_, err = rdma.Open("")
-	assert.ErrorContains(t, err, "; GOVERBS_DEVICE=soft0 in the environment takes a software device")
+	assert.ErrorContains(t, err, "; for a software device, set GOVERBS_DEVICE=soft0")
 	assert.NotContains(t, err.Error(), "\n")
 	if _, err := os.Stat("/sys/class/infiniband_verbs"); err != nil {
 		_, err = rdma.DevicesOf(runtime.Native)

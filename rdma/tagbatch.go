@@ -14,21 +14,21 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in
-// memory that the garbage collector does not own:
+// TagBatch is a chain of operations on the tag list of an [SRQ] of type IBV_SRQT_TM, with their scatter entries, in one
+// mapping outside the Go heap:
 //
 //	tag := b.AddTag(id, recvID, tag, mask).SGE(address, length, lkey).Signaled()
 //	…
 //	srq.PostTags(b)
 //	handle := tag.Handle()
 //
-// Use it like a [RecvBatch]: one goroutine at a time, posted any number of times. If there is no room for something,
-// Err and every post return an error until Reset.
+// It can be posted any number of times and must not be used by several goroutines at once. If an operation or an entry
+// does not fit, Err and every post return an error until Reset.
 //
 // Man: ibv_post_srq_ops(3)
 type TagBatch struct {
 	batch
-	wrs []ibv.OpsWR // the places of batch
+	wrs []ibv.OpsWR // including the spare operation of batch
 }
 
 // TagRequest is an operation in a [TagBatch]. It is valid until Reset.
@@ -37,7 +37,7 @@ type TagRequest struct {
 	b *TagBatch
 }
 
-// NewTagBatch creates an empty batch with room for operations of a number of entries each.
+// NewTagBatch creates an empty batch of up to operations operations, each with up to sges entries.
 func NewTagBatch(operations, sges int) (*TagBatch, error) {
 	b := new(TagBatch)
 	var err error
@@ -50,17 +50,16 @@ func NewTagBatch(operations, sges int) (*TagBatch, error) {
 	return b, nil
 }
 
-// Close releases the memory. Posts fail from then on, and operations of the batch do nothing. A second Close does
-// nothing.
+// Close releases the memory. Afterwards posts fail, and appending has no effect. A second Close does nothing.
 func (b *TagBatch) Close() error {
-	b.wrs, b.places, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 1, 0, true // no room
+	b.wrs, b.allocated, b.n, b.sges, b.closed = make([]ibv.OpsWR, 1), 1, 1, 0, true // no room
 	return b.mapping.Retire()
 }
 
 // Reset empties the batch.
 func (b *TagBatch) Reset() {
 	if !b.closed {
-		b.n, b.lacks = 0, false
+		b.n, b.overflowed = 0, false
 	}
 }
 
@@ -73,8 +72,8 @@ func (b *TagBatch) next(id uint64, op ibv.OpsWROpcode) TagRequest {
 	return TagRequest{w, b}
 }
 
-// AddTag appends IBV_WR_TAG_ADD: the next message whose tag, under the mask, is tag goes to the entries that follow,
-// and its completion has recvID. After the post, Handle returns the handle for DelTag.
+// AddTag appends IBV_WR_TAG_ADD: the next message whose tag equals tag under the mask is received into the operation's
+// entries, and its completion has recvID as wr_id. After the post, Handle returns the handle for DelTag.
 func (b *TagBatch) AddTag(id, recvID, tag, mask uint64) TagRequest {
 	r := b.next(id, ibv.WR_TAG_ADD)
 	add := &r.w.TM.Add
@@ -82,9 +81,9 @@ func (b *TagBatch) AddTag(id, recvID, tag, mask uint64) TagRequest {
 	return r
 }
 
-// DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has used the tag, the completion's status is
-// IBV_WC_TM_ERR. Once the completion of the tag's message was polled, the handle is stale: libmlx5 loses tags if it is
-// deleted then.
+// DelTag appends IBV_WR_TAG_DEL of a tag by its handle. If a message has consumed the tag, the completion's status is
+// IBV_WC_TM_ERR. Do not delete a tag after polling the completion of its message: the handle is stale, and libmlx5
+// loses tags.
 func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
 	r := b.next(id, ibv.WR_TAG_DEL)
 	r.w.TM.Handle = handle
@@ -92,7 +91,7 @@ func (b *TagBatch) DelTag(id uint64, handle uint32) TagRequest {
 }
 
 // Sync appends IBV_WR_TAG_SYNC. It reports to the device how many unexpected messages the program has handled since the
-// queue was created. A completion with IBV_WC_TM_SYNC_REQ asks for it.
+// queue was created. A completion with IBV_WC_TM_SYNC_REQ requests it.
 func (b *TagBatch) Sync(id uint64, unexpected uint32) TagRequest {
 	return b.next(id, ibv.WR_TAG_SYNC).Unexpected(unexpected)
 }
@@ -102,7 +101,7 @@ func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
 	add := &r.w.TM.Add
 	n := int(add.NumSGE)
 	if n >= r.b.sges {
-		r.b.lacks = true
+		r.b.overflowed = true
 		return r
 	}
 	*(*ibv.SGE)(unsafe.Add(unsafe.Pointer(add.SGList.Deref()), n*sizeofSGE)) = ibv.SGE{Addr: address, Length: length,
@@ -114,12 +113,12 @@ func (r TagRequest) SGE(address uint64, length, lkey uint32) TagRequest {
 // Add appends an entry, as returned by [Region.SGE].
 func (r TagRequest) Add(s ibv.SGE) TagRequest { return r.SGE(s.Addr, s.Length, s.LKey) }
 
-// Index is the operation's index in its batch.
+// Index returns the operation's index in its batch.
 func (r TagRequest) Index() int {
 	return int((uintptr(unsafe.Pointer(r.w)) - uintptr(unsafe.Pointer(&r.b.wrs[0]))) / unsafe.Sizeof(ibv.OpsWR{}))
 }
 
-// Signaled asks for a completion of the operation, in the queue's own completion queue: IBV_OPS_SIGNALED.
+// Signaled requests a completion of the operation in the completion queue of the SRQ: IBV_OPS_SIGNALED.
 func (r TagRequest) Signaled() TagRequest {
 	r.w.Flags |= ibv.OPS_SIGNALED
 	return r
@@ -136,27 +135,27 @@ func (r TagRequest) Unexpected(n uint32) TagRequest {
 // Handle returns the handle of an added tag for DelTag. It is valid after the post.
 func (r TagRequest) Handle() uint32 { return r.w.TM.Handle }
 
-// tagLimits are limits of operations on a tag list that a provider's library does not check.
+// tagLimits are limits of tag operations that the provider's library does not check.
 type tagLimits struct {
-	SGEs    int32  // of a tag
-	Handles uint32 // are less than this
+	SGEs    int32  // maximum number of entries of a tag
+	Handles uint32 // number of handles
 }
 
 // reason returns the limit that an operation exceeds, or "".
 func (l *tagLimits) reason(w *ibv.OpsWR) string {
 	switch {
 	case w.Opcode == ibv.WR_TAG_ADD && w.TM.Add.NumSGE > l.SGEs:
-		return fmt.Sprintf("%d entries: the device's library would take the first %d, and drop the others",
+		return fmt.Sprintf("%d entries: the device's library would use the first %d and drop the others",
 			w.TM.Add.NumSGE, l.SGEs)
 	case w.Opcode == ibv.WR_TAG_DEL && w.TM.Handle >= l.Handles:
-		return fmt.Sprintf("handle %d is of no tag: there are %d, and the device's library would write behind them",
+		return fmt.Sprintf("handle %d does not exist: there are %d, and the device's library would write past them",
 			w.TM.Handle, l.Handles)
 	}
 	return ""
 }
 
-// postTags posts a whole batch to a shared receive queue. name is the queue's name in errors; limits may be nil. The
-// error is a [*PostError], that of the batch, or one from before the call of C.
+// postTags posts all operations of a batch to a shared receive queue. name is the queue's name in errors; limits may be
+// nil. The error is a [*PostError], or that of a missing C function.
 func postTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *tagLimits, b *TagBatch) (posted int, err error) {
 	e := &PostError{Verb: "ibv_post_srq_ops", QPNum: c.Handle, Errno: syscall.EINVAL}
 	if err = b.Err(); err == nil && b.n == 0 {
@@ -164,10 +163,10 @@ func postTags(c *ibv.SRQ, kind ibv.SRQType, name string, limits *tagLimits, b *T
 	}
 	if err != nil {
 		e.Index = -1
-		return 0, e.because(err)
+		return 0, e.withCause(err)
 	}
 	if v := ibv.SRQOpValidity(kind, ibv.SRQPostOps); refusal.Refused(v) {
-		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s is of %v: %s", name, kind, v.Reason)
+		e.WRID, e.Reason = b.wrs[0].WRID, fmt.Sprintf("%s has type %v: %s", name, kind, v.Reason)
 		return 0, e
 	}
 	for i := range b.wrs[:b.n] {

@@ -16,8 +16,7 @@ import (
 // noPath is a data path that is never called.
 type noPath struct{ Path }
 
-// TestUntraced: queues use a path of package trace only while a trace is recorded, so that tracing otherwise costs
-// nothing.
+// TestUntraced: queues use a path of package trace only while a trace is recorded, so tracing has no cost otherwise.
 func TestUntraced(t *testing.T) {
 	own := &noPath{}
 	path := func() Path {
@@ -36,25 +35,25 @@ func TestUntraced(t *testing.T) {
 	assert.Equal(t, Path(own), path())
 }
 
-// sparse is a path whose Poll sets few fields of a completion.
-type sparse struct{ Path }
+// sparsePath is a path whose Poll sets only some fields of a completion.
+type sparsePath struct{ Path }
 
-func (sparse) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
+func (sparsePath) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	wcs[0].WRID++
 	wcs[0].ByteLen++
 	return 1
 }
 
-// generous is one that owns the queue, and sets others for extended completion queues.
-type generous struct{ quickly }
+// extendedPath is a path that owns the queue and sets other fields in PollExtended.
+type extendedPath struct{ quickPath }
 
-func (*generous) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
+func (*extendedPath) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	wcs[0] = ibv.WC{WRID: 7, ByteLen: 9}
 	return 1
 }
 
-// TestPollProgramOnPaths: a program returns no values of earlier completions, and the values that the path provides for
-// extended queues, traced or not.
+// TestPollProgramOnPaths: a program returns the values that the path provides for extended queues, and no values of
+// earlier completions, traced or not.
 func TestPollProgramOnPaths(t *testing.T) {
 	poll := func(path Path) Completion {
 		x := newExtendedCQ(t)
@@ -71,8 +70,8 @@ func TestPollProgramOnPaths(t *testing.T) {
 		return found[0]
 	}
 	check := func() {
-		assert.Equal(t, Completion{WRID: 1, ByteLen: 1}, poll(sparse{}))
-		assert.Equal(t, Completion{WRID: 7, ByteLen: 9}, poll(&generous{}))
+		assert.Equal(t, Completion{WRID: 1, ByteLen: 1}, poll(sparsePath{}))
+		assert.Equal(t, Completion{WRID: 7, ByteLen: 9}, poll(&extendedPath{}))
 	}
 	check()
 	r, err := trace.Start(filepath.Join(t.TempDir(), "trace"))

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTrackings: the table behaves like a map, whatever numbers are added and removed.
+// TestTrackings: the table behaves like a map for any sequence of added and removed numbers.
 func TestTrackings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table trackedTable
@@ -54,8 +54,8 @@ func TestTrackings(t *testing.T) {
 	})
 }
 
-// TestCacheLinesOfPost: the fields that a checked post accesses are in two cache lines, the first of which locates the
-// wr_id's slot. The fields that a completion writes are in another line.
+// TestCacheLinesOfPost: a checked post accesses only two cache lines of the queue; the fields that locate the wr_id's
+// slot are in the first. The fields that a completion writes are in another line.
 func TestCacheLinesOfPost(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		t.Log("64-bit machines only")
@@ -85,5 +85,5 @@ func TestCacheLinesOfPost(t *testing.T) {
 	}
 }
 
-// escaped keeps allocations off the goroutine's stack.
+// escaped makes allocations escape to the heap.
 var escaped []any

@@ -10,30 +10,31 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// VerbError is the error of a verb on an object, with the reason if it is known. errors.Is matches Errno, and the
-// errors in Err: [ErrClosed], [ErrInUse], [ErrNotSupported].
+// VerbError is the error of a verb on an object. errors.Is matches Errno and the errors in Err: [ErrClosed],
+// [ErrInUse], [ErrNotSupported].
 type VerbError struct {
 	Verb   string        // "ibv_create_qp"
 	Object string        // "QP 0x12", "mlx5_0"
-	Errno  runtime.Errno // of C or of a check; 0: none
-	Reason string        // the mistake and the valid values, or ""
+	Errno  runtime.Errno // returned by C or by a check; 0: none
+	Reason string        // the mistake and the valid values, or "" if unknown
 	Err    error         // the cause, or nil
 }
 
 // Error returns the verb, the object, the reason, and the errno or the cause.
 func (e *VerbError) Error() string { return (*verberr.Error)(e).Error() }
 
-// Is reports whether target is Errno, or [ErrNotSupported] if Errno means that.
+// Is reports whether target is Errno, or is [ErrNotSupported] and Errno has that meaning.
 func (e *VerbError) Is(target error) bool { return (*verberr.Error)(e).Is(target) }
 
-// Timeout reports whether a context's deadline has passed, so that a net.OpError with this error is a timeout, too.
+// Timeout reports whether the cause is that a context's deadline has passed. A net.OpError that wraps this error is
+// then a timeout, too.
 func (e *VerbError) Timeout() bool { return (*verberr.Error)(e).Timeout() }
 
 // Unwrap returns Err.
 func (e *VerbError) Unwrap() error { return e.Err }
 
-// declared makes internal packages return a VerbError. Functions that initialize variables refer to it, so that it is
-// initialized first.
+// declared makes internal packages return errors of type VerbError. Functions that run during initialization refer to
+// it, so that it is initialized first.
 var declared = verberr.Declare(
 	func(e *verberr.Error) error { return (*VerbError)(e) },
 	func(err error) *verberr.Error { e, _ := err.(*VerbError); return (*verberr.Error)(e) },
@@ -43,15 +44,15 @@ var declared = verberr.Declare(
 		return (*verberr.Error)(e)
 	})
 
-// ErrnoReason is the meaning of an errno of some verbs, as in error texts.
+// ErrnoReason explains an errno of some verbs. Error texts contain these reasons.
 type ErrnoReason struct {
 	Verbs  []string
 	Errno  runtime.Errno
-	Reason string // the cause, or one of several where it says so
+	Reason string // the cause, or one of several possible causes
 	Source string // a page of rdma-core's manual, or a file of rdma-core or Linux
 }
 
-// ErrnoReasons returns the known meanings of errnos on Linux, and nil elsewhere.
+// ErrnoReasons returns the known reasons for errnos on Linux, and nil on other systems.
 func ErrnoReasons() (all []ErrnoReason) {
 	for _, r := range verberr.Reasons() {
 		all = append(all, ErrnoReason(r))
@@ -59,17 +60,17 @@ func ErrnoReasons() (all []ErrnoReason) {
 	return all
 }
 
-// ErrClosed matches, with errors.Is, errors of methods of an object that is closed or being closed.
+// ErrClosed is matched by errors of methods of an object that is closed or being closed.
 var ErrClosed = verberr.ErrClosed
 
-// ErrInUse matches, with errors.Is, the error of closing an object that others need. EBUSY matches as well.
+// ErrInUse is matched by the error of closing an object that others depend on. The error also matches EBUSY.
 var ErrInUse = verberr.ErrInUse
 
-// ErrNotSupported matches, with errors.Is, every error about a feature that a library, a provider, a device or a build
-// lacks. errors.ErrUnsupported matches as well.
+// ErrNotSupported is matched by errors about a feature that a library, a provider, a device or a build lacks. They also
+// match errors.ErrUnsupported.
 var ErrNotSupported = runtime.ErrNotSupported
 
-// wrap names the object in the error of a call. The verb is that of the call, if known.
+// wrap adds the verb and the object to the error of a call. A verb in err takes precedence.
 func wrap(verb, object string, err error) error { return verberr.Wrap(verb, object, err) }
 
 // explain is wrap with a reason.
@@ -83,9 +84,9 @@ func invalid(verb, object, format string, args ...any) error {
 	return verberr.Invalid(verb, object, format, args...)
 }
 
-// otherPath is the error of combining queues with different Paths.
+// otherPath returns the error of combining queues with different Paths.
 func otherPath(verb, object, queue string) error {
-	return invalid(verb, object, "%s reaches the device by another data path: create both with the same Path", queue)
+	return invalid(verb, object, "%s uses another data path: create both with the same Path", queue)
 }
 
 // closed returns the error of using a closed object.

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Drivers return ENOTSUPP, an internal errno of the kernel that neither Go nor the C library has a name for.
+// Drivers return ENOTSUPP, an internal errno of the kernel that neither Go nor the C library names.
 func TestKernelENOTSUPP(t *testing.T) {
 	f, d, _ := fakePD(t)
 	const enotsupp = syscall.Errno(524)
@@ -22,7 +22,7 @@ func TestKernelENOTSUPP(t *testing.T) {
 	assert.EqualError(t, err,
 		"ibv_create_counters: fake: not supported by the kernel or its driver (ENOTSUPP, errno 524)")
 	post := &PostError{Verb: "ibv_post_send", QPNum: 1, QPType: ibv.QPT_RC, Index: -1, Errno: enotsupp}
-	assert.EqualError(t, post, "ibv_post_send: QP 0x1 (RC): the failed WR is unknown, and all may have been posted: "+
+	assert.EqualError(t, post, "ibv_post_send: QP 0x1 (RC): the failed WR is unknown; any may have been posted: "+
 		"not supported by the kernel or its driver (ENOTSUPP, errno 524)")
 	for _, err := range []error{err, post, &VerbError{Verb: "ibv_query_qp", Errno: enotsupp}} {
 		assert.ErrorIs(t, err, runtime.ErrNotSupported)
@@ -43,7 +43,7 @@ func TestErrnoReasonIsFallback(t *testing.T) {
 			"ulimit -l), or the device has no room for more regions: cannot allocate memory")
 	f.Fails["create_counters"] = syscall.EMFILE
 	_, err = d.CreateCounters(nil)
-	assert.EqualError(t, err, "ibv_create_counters: fake: too many open files", "nothing is known of it")
+	assert.EqualError(t, err, "ibv_create_counters: fake: too many open files", "an errno without a known reason")
 
 	call := &runtime.CallError{Function: "ibv_create_cq", Errno: syscall.EINVAL}
 	assert.ErrorContains(t, explain("", "CQ 1", "a better one", call), "CQ 1: a better one: invalid argument")

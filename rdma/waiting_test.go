@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// rounds returns how often races are tried. GOVERBS_ROUNDS=10000000 runs longer.
+// rounds returns the number of rounds for tests of races, usual unless GOVERBS_ROUNDS is set.
 func rounds(t testing.TB, usual int) int {
 	if text := os.Getenv("GOVERBS_ROUNDS"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -34,7 +34,7 @@ func rounds(t testing.TB, usual int) int {
 
 // A waiting goroutine gets a completion that arrives at any point between arming, polling again and waiting.
 func TestNoLostWakeups(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	n := 1_000_000
 	if underRaceDetector || unsafe.Sizeof(uintptr(0)) == 4 { // slower builds
 		n /= 20
@@ -48,7 +48,7 @@ func TestNoLostWakeups(t *testing.T) {
 	defer close(next)
 	poster.Go(func() {
 		for id := range next {
-			for spin := rand.IntN(400); spin > 0; spin-- { // to a random point in the other goroutine's Wait
+			for spin := rand.IntN(400); spin > 0; spin-- { // until a random point in the other goroutine's Wait
 				goruntime.KeepAlive(spin)
 			}
 			if _, err := e.qp.PostSend(emptyWrites(e.send, id, 1)); err != nil {
@@ -67,9 +67,10 @@ func TestNoLostWakeups(t *testing.T) {
 	t.Logf("%d times, %v each", n, time.Since(start)/time.Duration(n))
 }
 
-// Many goroutines wait on one queue. Each completion goes to one of them, and none is left while a goroutine sleeps.
+// Many goroutines wait on one queue. Each completion goes to one of them, and no completion stays in the queue while a
+// goroutine sleeps.
 func TestManyWaitOnOneQueue(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	n := rounds(t, 20_000)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute+time.Duration(n)*time.Millisecond)
 	defer cancel()
@@ -108,8 +109,8 @@ func TestManyWaitOnOneQueue(t *testing.T) {
 	assert.EqualValues(t, n, got.Load())
 }
 
-// Several queues share a channel. The goroutine that reads another queue's event wakes its waiter. Queues are created
-// and closed with events in flight.
+// Several queues share a channel. A goroutine that reads the event of another queue wakes its waiter. Queues are
+// created and closed while events are in flight.
 func TestQueuesShareChannel(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
@@ -128,9 +129,9 @@ func TestQueuesShareChannel(t *testing.T) {
 				require.NoError(t, err)
 				cq.SetBusyPoll(0)
 				qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-					Cap: endCaps}, QueueOptions{})
+					Cap: smallCap}, QueueOptions{})
 				require.NoError(t, err)
-				loop(t, qp)
+				connectToSelf(t, qp)
 				wcs := make([]ibv.WC, 4)
 				for i := range uint64(20) {
 					_, err := qp.PostSend(emptyWrites(batch, i, 1))
@@ -155,7 +156,7 @@ func TestQueuesShareChannel(t *testing.T) {
 
 // A wait can be canceled at any moment without losing a completion.
 func TestCanceledWaitLosesNoCompletion(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	n := rounds(t, 5000)
 	all := soon(t)
 	var waiters sync.WaitGroup
@@ -186,7 +187,7 @@ func TestCanceledWaitLosesNoCompletion(t *testing.T) {
 }
 
 // waitAll starts n goroutines that wait, and returns their errors once all are waiting.
-func waitAll(e *end, n int) (errs chan error) {
+func waitAll(e *testQP, n int) (errs chan error) {
 	errs = make(chan error, n)
 	for range n {
 		go func() {
@@ -219,7 +220,7 @@ func TestCloseWakesWaiters(t *testing.T) {
 		cq, err := d.CreateCQ(4, channel, 0)
 		require.NoError(t, err)
 		const n = 8
-		errs := waitAll(&end{cq: cq}, n)
+		errs := waitAll(&testQP{cq: cq}, n)
 		require.NoError(t, cq.Close())
 		for range n {
 			assert.ErrorIs(t, requireEnd(t, errs), ErrClosed)
@@ -239,8 +240,8 @@ func TestDeviceRemovalWhileWaiting(t *testing.T) {
 	d := openSoft(t)
 	pd, err := d.AllocPD()
 	closeAtEnd(t, pd, err)
-	a, b := newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{}), newEnd(t, pd, ibv.QPT_RC, nil, QueueOptions{})
-	bare, err := d.CreateCompChannel() // has no queue
+	a, b := newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{}), newTestQP(t, pd, ibv.QPT_RC, nil, QueueOptions{})
+	bare, err := d.CreateCompChannel() // without a completion queue
 	closeAtEnd(t, bare, err)
 	errs := waitAll(a, 8)
 	events := make(chan error, 2)
@@ -269,14 +270,14 @@ func TestDeviceRemovalWhileWaiting(t *testing.T) {
 	assert.ErrorIs(t, d.Err(), syscall.EIO)
 }
 
-// An error of one queue ends its waits, including later ones, while waits on other queues of the channel continue.
+// An error of one queue ends its current and later waits, while waits on other queues of the channel continue.
 func TestBrokenQueueEndsItsWaits(t *testing.T) {
 	d := openSoft(t)
 	channel, err := d.CreateCompChannel()
 	closeAtEnd(t, channel, err)
 	other, err := d.CreateCQ(4, channel, 0)
 	require.NoError(t, err)
-	others := waitAll(&end{cq: other}, 1)
+	others := waitAll(&testQP{cq: other}, 1)
 	for len(channel.ready.Turn) == 0 { // until the reader of the events waits for the other queue
 		goruntime.Gosched()
 	}
@@ -304,9 +305,9 @@ func TestBrokenQueueEndsItsWaits(t *testing.T) {
 	assert.ErrorIs(t, requireEnd(t, others), ErrClosed)
 }
 
-// Events of closed objects contain no object and block nothing.
+// Events of closed objects contain no object and do not block Close.
 func TestEventsOfClosedObjects(t *testing.T) {
-	e := self(t, ibv.QPT_RC)
+	e := selfConnected(t, ibv.QPT_RC)
 	d := e.pd.Device()
 	qp := e.newQP(ibv.QPT_RC, nil, QueueOptions{})
 	event := &ibv.AsyncEvent{EventType: ibv.EVENT_QP_FATAL}
@@ -318,7 +319,7 @@ func TestEventsOfClosedObjects(t *testing.T) {
 	assert.Equal(t, ibv.EVENT_QP_FATAL, got.Type)
 	d.notify(got)
 
-	d.events.add(AsyncEvent{Type: ibv.EVENT_QP_FATAL, QP: qp}) // as if looked up before Close
+	d.events.add(AsyncEvent{Type: ibv.EVENT_QP_FATAL, QP: qp}) // simulates a lookup before Close
 	got, err := d.Event(soon(t))
 	require.NoError(t, err)
 	assert.Equal(t, qp, got.QP)

@@ -43,9 +43,9 @@ func TestWay(t *testing.T) {
 	t.Setenv(provider.EnvCall, "fast")
 	_, err = NewSendQueue(&d.qp, options(1, 1, 0))
 	assert.EqualError(t, err,
-		`rdma: GOVERBS_CALL: "fast" is not a way to call C; use one of blocking, system`)
+		`rdma: GOVERBS_CALL: unknown way to call C: "fast"; use one of blocking, system`)
 	o.Way = "quick"
 	_, err = NewSendQueue(&d.qp, o)
 	assert.EqualError(t, err,
-		`rdma: QueueOptions.Way: "quick" is not a way to call C; use one of blocking, system`)
+		`rdma: QueueOptions.Way: unknown way to call C: "quick"; use one of blocking, system`)
 }

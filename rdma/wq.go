@@ -16,10 +16,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/life"
 )
 
-// WQ is a work queue: a receive queue on its own. A table of work queues is the receiving side of a queue pair.
+// WQ is a work queue: a receive queue without a queue pair. A queue pair can receive through a table of work queues,
+// [RWQIndTable].
 //
-// A WQ does not count its slots, because a completion has the number of a queue pair and not of a work queue: the user
-// must not post more receives than it holds.
+// A WQ does not count its slots, because completions do not identify work queues. The caller must not post more
+// receives than the queue can hold.
 //
 // Man: ibv_create_wq(3)
 type WQ struct {
@@ -32,8 +33,8 @@ type WQ struct {
 	queue *RecvQueue
 }
 
-// CreateWQ creates a work queue in state RESET. The completion queue and protection domain are set in attr with their
-// Ptr methods. C provides at least max_wr and max_sge; Cap returns the actual numbers.
+// CreateWQ creates a work queue in state RESET. Set the completion queue and the protection domain in attr with their
+// Ptr methods. Cap returns the actual capacities, which are at least max_wr and max_sge.
 //
 // C: ibv_create_wq
 //
@@ -72,11 +73,11 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 		return nil, err
 	}
 	destroy := func(c *ibv.WQ) error {
-		cq.queue.collect() // before C drops completions
+		cq.queue.pollAside() // before C discards completions
 		if err := libibverbs.DestroyWQ(c); err != nil {
 			return err
 		}
-		cq.queue.collect()
+		cq.queue.pollAside()
 		cq.dismiss(int(w.cap.MaxWR), nil)
 		return nil
 	}
@@ -91,7 +92,7 @@ func (d *Device) CreateWQ(attr *ibv.WQInitAttr, o QueueOptions) (*WQ, error) {
 	return made(w, err)
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the WQ.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the WQ.
 func (w *WQ) C() *ibv.WQ { return whileOpen(&w.object, w.c) }
 
 // Ptr returns the queue for use in attributes.
@@ -100,10 +101,10 @@ func (w *WQ) Ptr() ibv.Ptr[ibv.WQ] { return ptrWhileOpen(&w.object, w.c) }
 // Num returns the queue's number, in host byte order.
 func (w *WQ) Num() uint32 { return w.num }
 
-// Cap returns the number of receives (MaxWR) and of entries of each (MaxSGE): at least the requested ones.
+// Cap returns the number of receives and the number of entries of each. Both are at least the requested numbers.
 func (w *WQ) Cap() (maxWR, maxSGE uint32) { return w.cap.MaxWR, w.cap.MaxSGE }
 
-// State returns the state that Modify last moved the queue to, and IBV_WQS_UNKNOWN after Close.
+// State returns the state that Modify last set, and IBV_WQS_UNKNOWN after Close.
 func (w *WQ) State() ibv.WQState {
 	if w.use("State") != nil {
 		return ibv.WQS_UNKNOWN
@@ -112,9 +113,9 @@ func (w *WQ) State() ibv.WQState {
 	return ibv.WQState(atomic.LoadUint32((*uint32)(unsafe.Pointer(&w.c.State))))
 }
 
-// PostRecv posts a batch in one call, in state RDY or ERR. The memory belongs to the device until the receives have
-// completed. Any number of goroutines may post at once, each with its own batch; it does not block. The error is a
-// [*PostError] or a [*VerbError].
+// PostRecv posts a batch in one call. The queue must be in state RDY or ERR. The memory belongs to the device until the
+// receives have completed. PostRecv does not block. Any number of goroutines may post at once, each with its own batch.
+// The error is a [*PostError] or a [*VerbError].
 //
 // C: ibv_post_wq_recv
 func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
@@ -124,8 +125,8 @@ func (w *WQ) PostRecv(b *RecvBatch) (posted int, err error) {
 	return w.queue.Post(b)
 }
 
-// Modify changes the queue's state or flags, as selected by attr.AttrMask. RESET to RDY makes it receive, ERR flushes
-// it, and RESET drops all posted receives without completions; earlier completions can still be polled.
+// Modify changes the queue's state or flags, as selected by attr.AttrMask. RDY starts receiving, ERR flushes posted
+// receives, and RESET discards them without completions. Earlier completions can still be polled.
 //
 // C: ibv_modify_wq
 //
@@ -141,29 +142,29 @@ func (w *WQ) Modify(attr *ibv.WQAttr) error {
 	}
 	reset := attr.AttrMask&ibv.WQ_ATTR_STATE != 0 && attr.WQState == ibv.WQS_RESET
 	if reset {
-		w.cq.queue.collect() // before C drops completions
+		w.cq.queue.pollAside() // before C discards completions
 	}
 	if err := libibverbs.ModifyWQ(w.c, attr); err != nil {
 		return wrap(verb, w.name, err)
 	}
 	if reset {
-		w.cq.queue.collect() // libmlx5 drops those that came in the meantime when the queue leaves RESET
+		w.cq.queue.pollAside() // libmlx5 discards completions that arrived since when the queue leaves RESET
 	}
 	if attr.AttrMask&ibv.WQ_ATTR_STATE != 0 {
-		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.c.State)), uint32(attr.WQState)) // not every provider records it
+		atomic.StoreUint32((*uint32)(unsafe.Pointer(&w.c.State)), uint32(attr.WQState)) // some providers do not record it
 	}
 	return nil
 }
 
-// Close destroys the queue. Close its tables first. Posted receives end without a completion. Remaining completions can
-// still be polled.
+// Close destroys the queue. Close its tables first. Posted receives are discarded without completions. Remaining
+// completions can still be polled.
 //
 // C: ibv_destroy_wq
 //
 // Man: ibv_create_wq(3)
 func (w *WQ) Close() error { return w.end() }
 
-// RWQIndTable is a table of work queues; a hash spreads received packets over them.
+// RWQIndTable is an indirection table of work queues, among which a hash distributes received packets.
 //
 // Man: ibv_create_rwq_ind_table(3)
 type RWQIndTable struct {
@@ -171,8 +172,8 @@ type RWQIndTable struct {
 	c *ibv.RWQIndTable
 }
 
-// CreateRWQIndTable creates a table of a power of two of work queues; a queue may be in it more than once. Close the
-// table before its queues. [Device.CreateQPEx] takes it, together with the hash.
+// CreateRWQIndTable creates a table. Its number of entries must be a power of two; a queue may occur more than once.
+// Close the table before its queues. Pass it, with the hash, to [Device.CreateQPEx].
 //
 // C: ibv_create_rwq_ind_table
 //
@@ -180,7 +181,7 @@ type RWQIndTable struct {
 func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 	const verb = "ibv_create_rwq_ind_table"
 	if n := len(table); n == 0 || n&(n-1) != 0 {
-		return nil, invalid(verb, d.name, "a table has a power of two of entries, not %d", n)
+		return nil, invalid(verb, d.name, "the table has %d entries; the number must be a power of two", n)
 	}
 	t := &RWQIndTable{}
 	entries := make([]ibv.Ptr[ibv.WQ], len(table))
@@ -203,7 +204,7 @@ func (d *Device) CreateRWQIndTable(table []*WQ) (*RWQIndTable, error) {
 	return made(t, err)
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the RWQIndTable.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the RWQIndTable.
 func (t *RWQIndTable) C() *ibv.RWQIndTable { return whileOpen(&t.object, t.c) }
 
 // Ptr returns the table for use in attributes.

@@ -63,7 +63,7 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 	assert.EqualError(t, err, "ibv_post_wq_recv: WQ 0x20: WR 1 (id 0x2): cannot allocate memory")
 
 	_, err = d.CreateRWQIndTable([]*WQ{a, b, a})
-	assert.ErrorContains(t, err, "a table has a power of two of entries, not 3")
+	assert.ErrorContains(t, err, "the table has 3 entries; the number must be a power of two")
 	f.Do["create_rwq_ind_table"] = func(x []uintptr) uintptr {
 		attr := ibv.Ptr[ibv.RWQIndTableInitAttr](x[1]).Deref()
 		assert.EqualValues(t, 2, attr.LogIndTblSize)
@@ -84,7 +84,7 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 	qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RAW_PACKET, CompMask: ibv.QP_INIT_ATTR_PD |
 		ibv.QP_INIT_ATTR_IND_TABLE, PD: pd.Ptr(), RWQIndTbl: table.Ptr()}, QueueOptions{})
 	require.NoError(t, err)
-	assert.ErrorContains(t, table.Close(), "it is needed by QP 0x13")
+	assert.ErrorContains(t, table.Close(), "needed by QP 0x13")
 	require.NoError(t, qp.Close())
 	require.NoError(t, table.Close())
 	require.NoError(t, a.Close())

@@ -18,41 +18,43 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// WRProgram is work that is posted through an extended queue pair: a region from ibv_wr_start to ibv_wr_complete. The
-// provider holds a lock inside the region, so it runs as one call without Go code in between. A method named after an
-// operation appends a request and returns it; methods of the request set everything else, like those of a [SendBatch]:
+// WRProgram posts requests to an extended queue pair. It is a sequence of calls from ibv_wr_start to ibv_wr_complete.
+// Providers hold a lock between those calls, so the sequence runs as one call without Go code in between. Each method
+// named after an operation appends a request and returns it; methods of the request set everything else, like those of
+// a [SendBatch]:
 //
 //	p.Write(id, remoteAddress, rkey).SGE(address, length, lkey).Signaled()
 //
-// Build it once, run it any number of times with [QP.PostProgram], and change fields in between. If the provider
-// lacks a slot or a request breaks a rule, Err has the error, and every post returns it. The program copies Go memory
-// that it needs.
+// Build it once, post it any number of times with [QP.PostProgram], and change fields in between. If the provider lacks
+// a function or a request breaks a rule, Err and every post return the error. The program copies the Go memory that it
+// refers to.
 //
-// A WRProgram is for one goroutine at a time. Building it allocates, running it does not.
+// A WRProgram must not be used by several goroutines at once. Building it allocates; posting it does not.
 //
 // Man: ibv_wr_post(3)
 type WRProgram struct {
-	linked  bool // the program is complete, and its work requests are a list: nothing was changed but values
+	linked  bool // wrs is a chain, and only values changed since then
 	runs    bool // linked, and the device's functions can run the program
-	usual   bool // each request has one entry and no address: the checks of a list suffice
+	uniform bool // each request has one entry and no address, so the fast checks of lists suffice
 	qp      *ibv.QPEx
 	program program.Program
 	closed  bool         // ibv_wr_complete was appended
-	wrs     []ibv.SendWR // for the accounting, and for a path that takes lists
+	wrs     []ibv.SendWR // for accounting, and for paths without functions for programs
 	info    []wrInfo     // likewise
 
 	irregular bool          // a request has inline data or several entries
 	set       ibv.WRSetters // of the last request
-	keep      []any         // memory whose addresses are in the program
+	addressed bool          // the last request has an address by a provider's setter
+	pinned    []any         // memory that the program refers to by address
 	err       error
 
-	unable   error               // why the device's functions cannot run the program: one is missing
-	unlisted error               // why the program is no list of work requests
-	bad      ibv.Ptr[ibv.SendWR] // what a path did not take
+	runErr  error               // why the device's functions cannot run the program, or nil
+	listErr error               // why the program cannot be posted as a list, or nil
+	bad     ibv.Ptr[ibv.SendWR] // bad_wr of a post as a list
 }
 
-// NewWRProgram creates an empty program for a queue pair, which has to outlive it; see [QP.NewWRProgram] for that of an
-// object. nil is a queue pair without the functions of ibv_wr_post(3): Err has the error.
+// NewWRProgram creates an empty program for a C queue pair, which must outlive it. For a [QP], use [QP.NewWRProgram].
+// If qp is nil, Err returns the error of a queue pair without the functions of ibv_wr_post(3).
 func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 	if qp == nil {
 		qp = new(ibv.QPEx)
@@ -65,23 +67,23 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 // Reset empties the program.
 func (p *WRProgram) Reset() {
 	p.program.Reset()
-	p.wrs, p.info, p.keep, p.closed, p.set = p.wrs[:0], nil, nil, false, 0
+	p.wrs, p.info, p.pinned, p.closed, p.set = p.wrs[:0], nil, nil, false, 0
 	p.irregular = false
-	p.err, p.unable, p.unlisted = nil, nil, nil
+	p.err, p.runErr, p.listErr = nil, nil, nil
 	p.linked, p.runs = false, false
 	p.step(p.qp.WRStart, "ibv_wr_start")
 }
 
-// Len is the number of requests.
+// Len returns the number of requests.
 func (p *WRProgram) Len() int { return len(p.wrs) }
 
-// Err returns the first error of the program so far, or nil. Only a post checks whether the last request is
-// complete, and a post by a [Path] that takes lists needs none of the provider's functions.
+// Err returns the first error of the program, or nil. Whether the last request is complete is only checked by a post.
+// A missing provider function is not an error for a post through a [Path] that accepts lists.
 func (p *WRProgram) Err() error {
 	if p.err != nil {
 		return p.err
 	}
-	return p.unable
+	return p.runErr
 }
 
 func (p *WRProgram) fail(err error) {
@@ -91,20 +93,20 @@ func (p *WRProgram) fail(err error) {
 	}
 }
 
-// link links the work requests to a list.
+// link chains the work requests.
 func (p *WRProgram) link() {
-	p.usual = !takesAddresses(p.qp.QPBase.QPType)
+	p.uniform = !takesAddresses(p.qp.QPBase.QPType)
 	for i := range p.wrs {
 		w := &p.wrs[i]
 		if w.Next = 0; i+1 < len(p.wrs) {
 			w.Next = ibv.PtrTo(&p.wrs[i+1])
 		}
-		p.usual = p.usual && w.NumSGE == 1 && !p.info[i].inline
+		p.uniform = p.uniform && w.NumSGE == 1 && !p.info[i].inline
 	}
-	p.linked, p.runs = true, p.unable == nil
+	p.linked, p.runs = true, p.runErr == nil
 }
 
-// step appends a call of a slot with the queue pair and arguments.
+// step appends a call of a provider function with the queue pair and args.
 func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.Step {
 	if !p.has(fn, name) {
 		return 0
@@ -112,11 +114,11 @@ func (p *WRProgram) step(fn ibv.FuncPtr, name string, args ...uint64) program.St
 	return p.program.Call(uintptr(fn), p.withQP(args)...)
 }
 
-// has reports whether the queue pair has a function, without which the device cannot run the program.
+// has reports whether the queue pair has a function. Without it, the device cannot run the program.
 func (p *WRProgram) has(fn ibv.FuncPtr, name string) bool {
 	err := missing(fn, name, "the queue pair")
-	if err != nil && p.unable == nil {
-		p.unable, p.linked, p.runs = err, false, false
+	if err != nil && p.runErr == nil {
+		p.runErr, p.linked, p.runs = err, false, false
 	}
 	return err == nil
 }
@@ -128,33 +130,37 @@ func (p *WRProgram) withQP(args []uint64) []uint64 {
 func (p *WRProgram) add(op ibv.WROpcode, id uint64, fn ibv.FuncPtr, args ...uint64) (WRRequest, *ibv.SendWR) {
 	p.complete()
 	if p.closed {
-		p.fail(invalid("", "", "the program was posted, and cannot grow: Reset makes it empty"))
+		p.fail(invalid("", "", "the program was posted and cannot grow: call Reset first"))
 	}
 	qpt := p.qp.QPBase.QPType
 	rule := ibv.WRBuilder(op)
 	r := WRRequest{p, len(p.wrs)}
 	p.wrs = append(p.wrs, ibv.SendWR{WRID: id, Opcode: op})
 	p.info = append(p.info, p.begin(fn, rule.Builder, id, args))
-	p.set = 0
+	p.set, p.addressed = 0, false
 	if v := ibv.WRPost(qpt, op); refusal.Refused(v.Validity) {
-		p.breaks(r.index, fmt.Sprintf("%v is not valid on %s: %s", op, refusal.ShortName(qpt), v.Reason))
+		p.reject(r.index, fmt.Sprintf("%v is not valid on %s: %s", op, refusal.ShortName(qpt), v.Reason))
 	}
 	return r, &p.wrs[r.index]
 }
 
-// breaks records that a request breaks a rule.
-func (p *WRProgram) breaks(i int, reason string) {
+// reject records the rule that a request breaks.
+func (p *WRProgram) reject(i int, reason string) {
 	p.fail(&PostError{Verb: "ibv_wr_post", QPNum: p.qp.QPBase.QPNum, QPType: p.qp.QPBase.QPType, Index: i,
 		WRID: p.wrs[i].WRID, Errno: syscall.EINVAL, Reason: reason})
 }
 
-// complete returns an error if the last request lacks data or an address that it needs.
+// complete records an error if the last request lacks required data or a required address.
 func (p *WRProgram) complete() {
 	if len(p.wrs) == 0 || p.err != nil {
 		return
 	}
-	i := len(p.wrs) - 1
-	rule := ibv.WRPost(p.qp.QPBase.QPType, p.wrs[i].Opcode)
+	i, qpt := len(p.wrs)-1, p.qp.QPBase.QPType
+	provided := qpt == ibv.QPT_DRIVER
+	if provided { // these have the operations of RC, and an address: libraries lose a request that lacks a setter
+		qpt = ibv.QPT_RC
+	}
+	rule := ibv.WRPost(qpt, p.wrs[i].Opcode)
 	if rule.Answer != ibv.AnswerYes && rule.Answer != ibv.AnswerNeedsCapability {
 		return
 	}
@@ -163,9 +169,11 @@ func (p *WRProgram) complete() {
 	}
 	switch {
 	case rule.Data != 0 && p.set&rule.Data == 0:
-		p.breaks(i, fmt.Sprintf("it has no data (one of %v has to follow)", rule.Data))
+		p.reject(i, fmt.Sprintf("it has no data: set one of %v", rule.Data))
+	case provided && rule.Data != 0 && !p.addressed && p.set&ibv.WRSetUDAddr == 0:
+		p.reject(i, "it has no address: set UD or mlx5.DC")
 	case p.set&rule.Address != rule.Address:
-		p.breaks(i, fmt.Sprintf("it has no address (%v has to follow)", rule.Address))
+		p.reject(i, fmt.Sprintf("it has no address: set %v", rule.Address))
 	}
 }
 
@@ -177,17 +185,17 @@ func (p *WRProgram) finish() {
 	}
 }
 
-// held returns a copy in Go memory that lives as long as the program.
-func held[T any](p *WRProgram, v []T) uint64 {
+// pin returns the address of a copy that lives as long as the program.
+func pin[T any](p *WRProgram, v []T) uint64 {
 	if len(v) == 0 {
 		return 0
 	}
 	v = slices.Clone(v)
-	p.keep = append(p.keep, v)
+	p.pinned = append(p.pinned, v)
 	return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(v))))
 }
 
-// word returns a 32-bit number as a 64-bit register holds it.
+// word returns a 32-bit argument as a C caller would pass it in a 64-bit register.
 func word(v uint32) uint64 {
 	return uint64(runtime.Word(v))
 }
@@ -225,7 +233,7 @@ func (p *WRProgram) TSO(id uint64, header []byte, mss uint16) WRRequest {
 	if len(header) > math.MaxUint16 {
 		p.fail(invalid("", "", "WR %d: %s", len(p.wrs), headerReason(header)))
 	}
-	at := held(p, header)
+	at := pin(p, header)
 	r, w := p.add(ibv.WR_TSO, id, p.qp.WRSendTSO, at, uint64(len(header)), uint64(mss))
 	*w.TSO() = ibv.SendTSO{Hdr: uintptr(at), HdrSz: uint16(len(header)), MSS: mss}
 	return r
@@ -282,9 +290,9 @@ func (p *WRProgram) FetchAdd(id, remote uint64, rkey uint32, add uint64) WRReque
 //
 // C: ibv_wr_atomic_write
 func (p *WRProgram) AtomicWrite(id, remote uint64, rkey uint32, value [8]byte) WRRequest {
-	p.noList("ibv_wr_atomic_write")
+	p.notAsList("ibv_wr_atomic_write")
 	own := &value
-	p.keep = append(p.keep, own)
+	p.pinned = append(p.pinned, own)
 	r, w := p.add(ibv.WR_ATOMIC_WRITE, id, p.qp.WRAtomicWrite, word(rkey), remote, uint64(uintptr(unsafe.Pointer(own))))
 	*w.WR.RDMA(), p.info[r.index].value = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}, own
 	return r
@@ -294,7 +302,7 @@ func (p *WRProgram) AtomicWrite(id, remote uint64, rkey uint32, value [8]byte) W
 //
 // C: ibv_wr_flush
 func (p *WRProgram) Flush(id, remote uint64, rkey uint32, length uint64, placement, level uint8) WRRequest {
-	p.noList("ibv_wr_flush")
+	p.notAsList("ibv_wr_flush")
 	r, _ := p.add(ibv.WR_FLUSH, id, p.qp.WRFlush, word(rkey), remote, length, uint64(placement), uint64(level))
 	return r
 }
@@ -315,24 +323,24 @@ func (p *WRProgram) BindMW(id uint64, mw ibv.Ptr[ibv.MW], rkey uint32, info ibv.
 	if mw == 0 || info.MR == 0 && info.Length != 0 {
 		p.fail(invalid("", "", "WR %d: %s", len(p.wrs), bindReason))
 	}
-	r, w := p.add(ibv.WR_BIND_MW, id, p.qp.WRBindMW, uint64(mw), word(rkey), held(p, []ibv.MWBindInfo{info}))
+	r, w := p.add(ibv.WR_BIND_MW, id, p.qp.WRBindMW, uint64(mw), word(rkey), pin(p, []ibv.MWBindInfo{info}))
 	*w.BindMW() = ibv.SendBindMW{MW: mw, RKey: rkey, BindInfo: info}
 	return r
 }
 
-// noList records that the program cannot be posted as a list, because ibv_send_wr has no such operation.
-func (p *WRProgram) noList(function string) {
-	if p.unlisted == nil {
-		p.unlisted = &runtime.NotSupportedError{Function: function,
-			Missing: "the queue's Path takes lists of ibv_send_wr, and those cannot ask for it"}
+// notAsList records that ibv_send_wr cannot express an operation, so that the program cannot be posted as a list.
+func (p *WRProgram) notAsList(function string) {
+	if p.listErr == nil {
+		p.listErr = &runtime.NotSupportedError{Function: function,
+			Missing: "the queue's Path accepts ibv_send_wr, which cannot express it"}
 	}
 }
 
-// wrInfo holds the entries of a request, all inline or none, values that a list of work requests cannot express, and
-// the places of values in the program.
+// wrInfo holds the entries of a request, values that ibv_send_wr cannot express, and the positions of its values in the
+// program.
 type wrInfo struct {
-	inline bool
-	toQPN  uint32 // of a datagram
+	inline bool   // all entries are inline data
+	toQPN  uint32 // destination of a datagram
 
 	list   []ibv.SGE
 	pieces []ibv.DataBuf // list, if it is inline
@@ -349,16 +357,16 @@ type WRRequest struct {
 	index int
 }
 
-// stepArgument is a place in a program whose value can change.
+// stepArgument is the position of a value in a program.
 type stepArgument struct {
 	step program.Step
 	i    int
 }
 
-// wr_id and wr_flags must be adjacent for a step that sets both.
+// One step sets both wr_id and wr_flags, so they must be adjacent.
 const _ = uint(unsafe.Offsetof(ibv.QPEx{}.WRFlags)-unsafe.Offsetof(ibv.QPEx{}.WRID)-8) * ^uint(0)
 
-// begin appends what begins a request: wr_id, wr_flags and the call of a builder, in one step if it can.
+// begin appends the stores of wr_id and wr_flags and the call of a builder, as one step if possible.
 func (p *WRProgram) begin(fn ibv.FuncPtr, name string, id uint64, args []uint64) (i wrInfo) {
 	if fn != 0 && missing(fn, name, "the queue pair") == nil {
 		at, ok := p.program.Request(uintptr(fn), address(p.qp), unsafe.Offsetof(p.qp.WRID), id, 0, args...)
@@ -373,7 +381,7 @@ func (p *WRProgram) begin(fn ibv.FuncPtr, name string, id uint64, args []uint64)
 	return i
 }
 
-// setter appends a setter to the request, and reports whether it could: it is the last one.
+// setter appends the call of a setter. It fails and returns false unless the request is the last one.
 func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) bool {
 	if !r.last(s) {
 		return false
@@ -383,10 +391,10 @@ func (r WRRequest) setter(s ibv.WRSetters, fn ibv.FuncPtr, args ...uint64) bool 
 	return true
 }
 
-// last reports whether the request is the last one, which alone can change its shape by a setter.
+// last reports whether the request is the last one. Setters of other requests are errors.
 func (r WRRequest) last(setter any) bool {
 	if p := r.p; r.index != len(p.wrs)-1 || p.closed {
-		p.fail(invalid("", "", "WR %d: %v for a request that others follow", r.index, setter))
+		p.fail(invalid("", "", "WR %d: %v must be set before the next request", r.index, setter))
 		return false
 	}
 	return true
@@ -407,14 +415,14 @@ func (r WRRequest) Add(s ibv.SGE) WRRequest {
 	return r
 }
 
-// Inline appends an entry with a copy of the bytes, which C reads during the post: the memory needs no key. All entries
-// of the request are inline then.
+// Inline appends an entry with a copy of data, which the provider copies into the queue during the post, so that the
+// memory needs no key. All entries of the request are then inline.
 //
 // C: ibv_wr_set_inline_data, ibv_wr_set_inline_data_list
 func (r WRRequest) Inline(data []byte) WRRequest {
 	if r.last(ibv.WRSetInlineDataList) {
 		r.p.info[r.index].inline = true
-		r.append(ibv.SGE{Addr: held(r.p, data), Length: uint32(len(data))})
+		r.append(ibv.SGE{Addr: pin(r.p, data), Length: uint32(len(data))})
 	}
 	return r
 }
@@ -426,7 +434,7 @@ func (r WRRequest) append(s ibv.SGE) {
 	r.setData()
 }
 
-// setData sets the data of the last request: it appends the call of a setter, or puts another one in its place.
+// setData appends the setter of the last request's data, or replaces it.
 func (r WRRequest) setData() {
 	p, d := r.p, &r.p.info[r.index]
 	list := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(d.list))))
@@ -452,12 +460,12 @@ func (r WRRequest) setData() {
 	p.irregular = p.irregular || len(d.list) > 1 || d.inline
 	w := &p.wrs[r.index]
 	w.SGList, w.NumSGE = ibv.Ptr[ibv.SGE](list), int32(len(d.list))
-	if d.inline { // in a program, the setter implies it
+	if d.inline { // in the program, the setter implies the flag
 		w.SendFlags |= ibv.SEND_INLINE
 	}
 	if d.data == 0 {
 		d.data = p.step(fn, s.String(), args...)
-	} else if p.has(fn, s.String()); p.unable == nil {
+	} else if p.has(fn, s.String()); p.runErr == nil {
 		p.program.SetCall(d.data, uintptr(fn), p.withQP(args)...)
 	}
 }
@@ -468,10 +476,10 @@ func (r WRRequest) Flags(f ibv.SendFlags) WRRequest {
 	return r
 }
 
-// Signaled asks for a completion: IBV_SEND_SIGNALED.
+// Signaled requests a completion: IBV_SEND_SIGNALED.
 func (r WRRequest) Signaled() WRRequest { return r.Flags(ibv.SEND_SIGNALED) }
 
-// Index is the request's index in its program.
+// Index returns the request's index in its program.
 func (r WRRequest) Index() int { return r.index }
 
 // UD sets the destination of a datagram: ibv_wr_set_ud_addr.
@@ -483,7 +491,7 @@ func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
 	}
 	if rule := ibv.WRPost(r.p.qp.QPBase.QPType, r.p.wrs[r.index].Opcode); rule.Address&ibv.WRSetUDAddr == 0 &&
 		rule.Data != 0 {
-		r.p.fail(invalid("", "", "WR %d: UD gives it the address of a datagram, and %s has none", r.index,
+		r.p.fail(invalid("", "", "WR %d: UD set a datagram address, but the %s queue pair is connected", r.index,
 			refusal.ShortName(r.p.qp.QPBase.QPType)))
 	}
 	if r.setter(ibv.WRSetUDAddr, r.p.qp.WRSetUDAddr, uint64(ah), word(qpn), word(qkey)) {
@@ -493,7 +501,7 @@ func (r WRRequest) UD(ah ibv.Ptr[ibv.AH], qpn, qkey uint32) WRRequest {
 	return r
 }
 
-// XRC sets the shared receive queue that a message goes to: ibv_wr_set_xrc_srqn.
+// XRC sets the destination shared receive queue of a message: ibv_wr_set_xrc_srqn.
 //
 // C: ibv_wr_set_xrc_srqn
 func (r WRRequest) XRC(srqn uint32) WRRequest {
@@ -510,25 +518,26 @@ func (r WRRequest) SetID(id uint64) {
 	r.p.wrs[r.index].WRID = id
 }
 
-// SetFlags changes the send flags. The queue pair's type has to allow them, as where the request was appended.
+// SetFlags replaces the send flags. Flags that are not valid for the operation on the queue pair's type make the
+// program fail.
 func (r WRRequest) SetFlags(flags ibv.SendFlags) {
 	p, w, at := r.p, &r.p.wrs[r.index], r.p.info[r.index].flags
 	qpt, added := p.qp.QPBase.QPType, flags&^w.SendFlags
 	for _, flag := range sendFlags {
 		if added&flag != 0 && refusal.Refused(ibv.WRFlagValidity(qpt, w.Opcode, flag)) {
-			p.breaks(r.index, fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(w.Opcode).Builder,
+			p.reject(r.index, fmt.Sprintf("%v is not valid with %s on %s", flag, ibv.WRBuilder(w.Opcode).Builder,
 				refusal.ShortName(qpt)))
 		}
 	}
 	if p.info[r.index].inline {
-		w.SendFlags, flags = flags|ibv.SEND_INLINE, flags&^ibv.SEND_INLINE // which the setter implies
+		w.SendFlags, flags = flags|ibv.SEND_INLINE, flags&^ibv.SEND_INLINE // the setter implies the flag
 	} else {
 		w.SendFlags = flags
 	}
 	p.program.SetArg(at.step, at.i, uint64(flags))
 }
 
-// Renew is SetID, SetFlags and SetRemote, in one call: for a request that is posted again and again.
+// Renew combines SetID, SetFlags and SetRemote, for requests that are posted repeatedly.
 func (r WRRequest) Renew(id uint64, flags ibv.SendFlags, remote uint64, rkey uint32) {
 	r.SetID(id)
 	if flags != r.p.wrs[r.index].SendFlags {
@@ -575,11 +584,11 @@ func (r WRRequest) SetRemote(remote uint64, rkey uint32) {
 	p.program.SetArg(call, 2, remote)
 }
 
-// SetSGE changes the only entry of a request, which SGE or Add appended.
+// SetSGE changes the entry of a request that has exactly one, appended by SGE or Add.
 func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 	d := &r.p.info[r.index]
 	if len(d.list) != 1 || d.inline {
-		r.p.fail(invalid("", "", "WR %d: SetSGE of a request that has not one entry, appended by SGE or Add", r.index))
+		r.p.fail(invalid("", "", "WR %d: SetSGE needs a request with exactly one entry, set by SGE or Add", r.index))
 		return
 	}
 	r.p.program.SetArg(d.data, 1, word(lkey))
@@ -588,62 +597,62 @@ func (r WRRequest) SetSGE(address uint64, length, lkey uint32) {
 	d.list[0] = ibv.SGE{Addr: address, Length: length, LKey: lkey}
 }
 
-// QP returns C's queue pair of the request's program, for setters of a provider.
+// QP returns the C queue pair of the program, for vendor-specific setters.
 func (r WRRequest) QP() *ibv.QPEx { return r.p.qp }
 
-// Fail makes the program fail with an error, unless it has one.
+// Fail makes the program fail with err, unless it failed before.
 func (r WRRequest) Fail(err error) { r.p.fail(err) }
 
-// CallSetter appends a call of a provider's own setter to the last request, with an object and arguments. fn is 0 where
-// the queue pair was not created for it.
+// CallSetter appends a call of a vendor-specific setter of an address to the last request, with an object and
+// arguments. If fn is 0, the program fails, because the queue pair was created without the function.
 func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args ...uint64) WRRequest {
 	switch p := r.p; {
 	case !r.last(name):
 	case fn == 0:
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:
-		p.noList(name)
+		p.notAsList(name)
+		p.addressed = true
 		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
 	}
 	return r
 }
 
-// PostProgram posts all requests of the program in one call: all of them, or none and an error. The program must be for
-// the queue's queue pair.
+// PostProgram posts all requests of the program in one call, or none. The program must have been created for the
+// queue's queue pair.
 //
-// On Soft-RoCE, whose library mishandles inline data and several entries in programs, ibv_post_send posts a program
-// that has any. If that takes only some of the requests, the error's Index is that of the first one that it did not
-// take.
+// The Soft-RoCE library mishandles inline data and multiple entries in programs, so such programs are posted by
+// ibv_post_send there. If that accepts only some of the requests, the error's Index is that of the first rejected one.
 //
-// The first post of a program checks it completely. Later ones check it like a list, and run it in one call of C.
+// The first post checks the complete program. Later posts check it like a list and run it in one C call.
 func (q *SendQueue) PostProgram(p *WRProgram) error {
 	switch {
-	case p == nil: // here, because a panic below leaves the queue locked
-		return q.recordedProgram(q.unfitProgram(errProgramNil))
+	case p == nil: // checked here, because a panic below would leave the queue locked
+		return q.traceRejectedProgram(q.programCause(errProgramNil))
 	case p.qp == nil:
-		return q.recordedProgram(q.unfitProgram(errProgramZero))
+		return q.traceRejectedProgram(q.programCause(errProgramZero))
 	case q.direct && q.fits(p):
 		if result := p.program.RunDirect(); result != 0 {
-			return q.programFailed(p, mark{}, result)
+			return q.programFailed(p, reservation{}, result)
 		}
 		return nil
 	}
 	q.mu.Lock()
 	if q.refusal != nil || !q.fits(p) {
-		return q.postUnusual(p)
+		return q.postProgramSlow(p)
 	}
-	if q.short && p.usual && len(p.wrs) == 1 && q.one(&p.wrs[0]) {
+	if q.hasPostOne && p.uniform && len(p.wrs) == 1 && q.postOne(&p.wrs[0]) {
 		q.mu.Unlock()
 		return nil
 	}
 	if !q.plain {
-		return q.postUnusual(p)
+		return q.postProgramSlow(p)
 	}
-	var m mark
+	var m reservation
 	if q.checks != nil {
 		var ok bool
-		if m, ok = q.takeUsual(p); !ok {
-			return q.postUnusual(p)
+		if m, ok = q.reserveUniformProgram(p); !ok {
+			return q.postProgramSlow(p)
 		}
 	}
 	if result := p.program.RunDirect(); result != 0 {
@@ -654,15 +663,16 @@ func (q *SendQueue) PostProgram(p *WRProgram) error {
 	return nil
 }
 
-// postUnusual is the rest of PostProgram. The caller holds slots.mu; postUnusual releases it.
-func (q *SendQueue) postUnusual(p *WRProgram) error {
+// postProgramSlow completes PostProgram for programs that the fast path does not take. The caller holds slots.mu;
+// postProgramSlow unlocks it.
+func (q *SendQueue) postProgramSlow(p *WRProgram) error {
 	defer q.unlock()
 	if q.refusal != nil {
 		return q.refusal
 	}
-	runner, m, err := q.takeProgram(p)
+	runner, m, err := q.reserveProgram(p)
 	if err != nil {
-		return q.recordedProgram(err)
+		return q.traceRejectedProgram(err)
 	}
 	if runner == nil {
 		return q.postList(p, m)
@@ -674,54 +684,54 @@ func (q *SendQueue) postUnusual(p *WRProgram) error {
 }
 
 var (
-	errProgramEmpty = invalid("", "", "the program is empty, so there is nothing to post, and no completion will come")
+	errProgramEmpty = invalid("", "", "the program is empty; waiting for its completion would block forever")
 	errProgramNil   = invalid("", "", "the program is nil")
-	errProgramZero  = invalid("", "", "the program is the zero value of its type, and needs its constructor")
+	errProgramZero  = invalid("", "", "the program is a zero value; create it with its constructor")
 )
 
-// errIrregular is the error of a program that has to be posted as a list, and cannot be one.
+// errIrregular is the error of a program that must be posted as a list but cannot be expressed as one.
 var errIrregular = &runtime.NotSupportedError{Function: "ibv_wr_post", Missing: "the provider's library mishandles " +
-	"inline data and several entries; post atomic writes and flushes in a program without them"}
+	"inline data and multiple entries; post atomic writes and flushes in a program without them"}
 
-// fits reports whether the program was posted before, and is for the queue.
+// fits reports whether the program was posted before and belongs to the queue.
 func (q *SendQueue) fits(p *WRProgram) bool { return p.runs && q.qp == &p.qp.QPBase }
 
-// takeUsual takes slots for a program of the usual kind as for a list, or returns false.
-func (q *SendQueue) takeUsual(p *WRProgram) (m mark, ok bool) {
+// reserveUniformProgram reserves slots for a uniform program like for a list, or returns false.
+func (q *SendQueue) reserveUniformProgram(p *WRProgram) (m reservation, ok bool) {
 	switch {
-	case !p.usual || !q.checks.inState(q.qp):
+	case !p.uniform || !q.checks.inState(q.qp):
 		return m, false
 	case len(p.wrs) == 1:
-		return q.takeOne(&p.wrs[0])
+		return q.reserveOne(&p.wrs[0])
 	}
-	return q.takeAlike(p.wrs, q.checks)
+	return q.reserveUniform(p.wrs, q.checks)
 }
 
-// programFailed is the error of a program that C did not take, whose slots it gives back. The caller holds slots.mu,
-// if posts do.
-func (q *SendQueue) programFailed(p *WRProgram, m mark, result int32) error {
+// programFailed frees the slots of a program that the device rejected and returns the error. The caller holds slots.mu
+// if the queue is locked.
+func (q *SendQueue) programFailed(p *WRProgram, m reservation, result int32) error {
 	if q.checks != nil {
 		q.undo(m, 0)
 	}
 	return q.programError(0, p.wrs[0].WRID, errnoOf(result), "none of the requests was posted")
 }
 
-// programVerb is the verb of errors of programs.
+// programVerb is the verb in errors of programs.
 const programVerb = "ibv_wr_complete"
 
-// programError is [queue.failure] of a program.
+// programError is [queue.failure] for a program.
 func (q *SendQueue) programError(i int, id uint64, errno runtime.Errno, reason string) *PostError {
 	e := q.failure(i, id, errno, reason)
 	e.Verb = programVerb
 	return e
 }
 
-// takeProgram checks a program, and takes slots for its requests. The runner is nil where it is posted as a list.
-func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, err error) {
+// reserveProgram checks a program and reserves slots for its requests. The runner is nil if it is posted as a list.
+func (q *SendQueue) reserveProgram(p *WRProgram) (runner datapath.Runner, m reservation, err error) {
 	if p.finish(); p.err != nil {
-		return nil, m, q.unfitProgram(p.err)
+		return nil, m, q.programCause(p.err)
 	} else if len(p.wrs) == 0 {
-		return nil, m, q.unfitProgram(errProgramEmpty)
+		return nil, m, q.programCause(errProgramEmpty)
 	}
 	byList := p.irregular && q.avoidSetters
 	runner, runs := q.path.(datapath.Runner)
@@ -729,17 +739,17 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 		runner, runs = trace.Sends(q.path, q.qp, p.wrs)
 	}
 	switch {
-	case byList && p.unlisted != nil:
+	case byList && p.listErr != nil:
 		return nil, m, errIrregular
 	case byList || !runs:
-		if runner = nil; p.unlisted != nil {
-			return nil, m, p.unlisted
+		if runner = nil; p.listErr != nil {
+			return nil, m, p.listErr
 		}
-	case p.unable != nil:
-		return nil, m, p.unable
+	case p.runErr != nil:
+		return nil, m, p.runErr
 	}
 	if q.qp != &p.qp.QPBase {
-		return nil, m, q.unfitProgram(invalid("", "", "the program is of QP %#x, and the queue of QP %#x",
+		return nil, m, q.programCause(invalid("", "", "the program is of QP %#x, and the queue of QP %#x",
 			p.qp.QPBase.QPNum, q.qp.QPNum))
 	}
 	if !p.linked {
@@ -754,7 +764,7 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 	if !q.checks.inState(q.qp) {
 		return nil, m, q.programError(0, p.wrs[0].WRID, syscall.EINVAL, stateReason(q.qp.State, ibv.WorkQueueSend))
 	}
-	m, ok := q.takeUsual(p)
+	m, ok := q.reserveUniformProgram(p)
 	if ok {
 		return runner, m, nil
 	}
@@ -763,7 +773,7 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 			return nil, m, q.programError(i, p.wrs[i].WRID, syscall.EINVAL, reason)
 		}
 	}
-	if m, ok = q.takeSend(p.wrs, nil); !ok {
+	if m, ok = q.reserveSends(p.wrs, nil); !ok {
 		e := q.rejected(0, p.wrs[0].WRID, len(p.wrs), "")
 		e.Verb = programVerb
 		return nil, m, e
@@ -771,24 +781,24 @@ func (q *SendQueue) takeProgram(p *WRProgram) (runner datapath.Runner, m mark, e
 	return runner, m, nil
 }
 
-// unfitProgram is the error of a post of a program with that error.
-func (q *SendQueue) unfitProgram(err error) error {
+// programCause wraps an error of a program in a PostError, unless it is one or means that the program is not supported.
+func (q *SendQueue) programCause(err error) error {
 	if _, ok := err.(*PostError); ok || errors.Is(err, runtime.ErrNotSupported) {
 		return err
 	}
-	return q.programError(-1, 0, 0, "").because(err)
+	return q.programError(-1, 0, 0, "").withCause(err)
 }
 
-// recordedProgram is [recorded] for programs, which may need functions that are missing.
-func (q *SendQueue) recordedProgram(err error) error {
+// traceRejectedProgram is [traceRejected] for programs, whose error may be a missing function.
+func (q *SendQueue) traceRejectedProgram(err error) error {
 	if _, ok := err.(*PostError); !ok {
 		trace.Refused(programVerb, q.qp.QPNum, 0, syscall.EOPNOTSUPP, err.Error())
 	}
-	return recorded(err)
+	return traceRejected(err)
 }
 
 // postList posts the program as a list. The caller holds slots.mu.
-func (q *SendQueue) postList(p *WRProgram, m mark) error {
+func (q *SendQueue) postList(p *WRProgram, m reservation) error {
 	p.bad = 0
 	q.enter(m)
 	r := q.path.PostSend(q.qp, &p.wrs[0], &p.bad)
@@ -806,5 +816,5 @@ func (q *SendQueue) postList(p *WRProgram, m mark) error {
 			q.undo(m, e.Index)
 		}
 	}
-	return q.orMisused(e)
+	return q.orMisuse(e)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// XRCD is an XRC domain. Processes can share it through a file.
+// XRCD is an XRC domain. Processes can share a domain through a file.
 //
 // Man: ibv_open_xrcd(3)
 type XRCD struct {
@@ -33,7 +33,7 @@ func (d *Device) OpenXRCD(attr *ibv.XRCDInitAttr) (*XRCD, error) {
 	return made(x, err)
 }
 
-// C returns C's object, for calls of generated/libibverbs. It belongs to the XRCD.
+// C returns C's object, for calls to generated/libibverbs. It belongs to the XRCD.
 func (x *XRCD) C() *ibv.XRCD { return whileOpen(&x.object, x.c) }
 
 // Ptr returns the domain for use in attributes.

@@ -14,12 +14,12 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// objectsOfC lists all types whose objects exist in C.
+// objectsOfC lists all types of Object.
 var objectsOfC = []Object{new(Device), new(PD), new(CQ), new(CompChannel), new(QP), new(SRQ), new(MR), new(MW), new(AH),
 	new(XRCD), new(TD), new(DM), new(DMAH), new(Buf), new(Counters), new(CompCntr), new(Flow), new(FlowAction), new(WQ),
 	new(RWQIndTable)}
 
-// TestZeroObjects calls every method of zero objects: without a check, C would read address 0 and crash.
+// TestZeroObjects calls every method of zero objects. Without a check, C would read address 0 and crash.
 func TestZeroObjects(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -51,12 +51,12 @@ func TestZeroObjects(t *testing.T) {
 	assert.ErrorContains(t, err, "the object was never created: it is the zero value of its type")
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	_, err = new(QP).PostSend(new(SendBatch))
-	assert.ErrorContains(t, err, "the object was never created", "and not that it has no send queue")
+	assert.ErrorContains(t, err, "the object was never created", "not an error about its send queue")
 	assert.Equal(t, ibv.QPS_UNKNOWN, new(QP).State())
 	assert.Nil(t, new(Device).C())
 }
 
-// TestNilObjects: methods of nil pointers panic or fail; none appears to succeed.
+// TestNilObjects: methods of nil pointers panic or fail.
 func TestNilObjects(t *testing.T) {
 	for _, o := range objectsOfC {
 		kind := reflect.TypeOf(o)
@@ -82,7 +82,7 @@ func TestNilObjects(t *testing.T) {
 	}
 }
 
-// argument returns an argument for a method: nil and zeros, or, if full, made-up values.
+// argument returns an argument for a method: nil or zero or, if full, an arbitrary value.
 func argument(kind reflect.Type, ended context.Context, full bool) reflect.Value {
 	if kind == reflect.TypeFor[context.Context]() {
 		return reflect.ValueOf(ended)

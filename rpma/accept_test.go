@@ -17,10 +17,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// TestUnconfirmedRequest checks that Accept does not fail because a peer never confirms its connection, and takes the
-// next one.
+// TestUnconfirmedRequest checks that Accept does not fail if a peer never confirms its connection, and returns the next
+// connection.
 func TestUnconfirmedRequest(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	id, err := cm.CreateIDOn(r.fabric, rdmacm.PS_TCP)
 	require.NoError(t, err)
 	defer id.Close()
@@ -34,7 +34,7 @@ func TestUnconfirmedRequest(t *testing.T) {
 	}()
 	require.NoError(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, r.ep.Addr(), time.Second))
 	require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
-	require.NoError(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99}, nil)) // and no Establish
+	require.NoError(t, id.Connect(t.Context(), &rdmacm.ConnParam{QPNum: 99}, nil)) // without Establish
 	c, err := r.a.peer.Connect(t.Context(), r.ep.Addr().String(), nil, nil)
 	require.NoError(t, err)
 	assert.NoError(t, <-accepted)
@@ -44,7 +44,7 @@ func TestUnconfirmedRequest(t *testing.T) {
 // TestAcceptKeepsConnections checks that later calls of Accept return connections that are established while Accept
 // returns another one or times out, and that Close closes the rest.
 func TestAcceptKeepsConnections(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	var all sync.WaitGroup
 	for range 5 {
 		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
@@ -66,7 +66,7 @@ func TestAcceptKeepsConnections(t *testing.T) {
 		require.NoError(t, c.Close())
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		if c, err = r.ep.Accept(ended, nil, nil); err == nil { // it was there already
+		if c, err = r.ep.Accept(ended, nil, nil); err == nil { // it was already established
 			require.NoError(t, c.Close())
 			continue
 		}
@@ -81,7 +81,7 @@ func TestAcceptKeepsConnections(t *testing.T) {
 
 // TestAcceptFails checks that Accept returns failures of this side, but no error when a peer withdraws its request.
 func TestAcceptFails(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	connect := func() *Conn {
 		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
 		require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestAcceptFails(t *testing.T) {
 func TestWithdrawnRequest(t *testing.T) {
 	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
 	handshakeTimeout = time.Hour
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	accepted := make(chan error, 1)
 	go func() {
 		c, err := r.ep.Accept(soon(t), nil, nil)
@@ -136,7 +136,7 @@ func TestWithdrawnRequest(t *testing.T) {
 		require.NoError(t, id.ResolveRoute(t.Context(), time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
-		if err = id.Connect(ctx, &rdmacm.ConnParam{QPNum: 99 + i}, nil); err != nil { // and no Establish
+		if err = id.Connect(ctx, &rdmacm.ConnParam{QPNum: 99 + i}, nil); err != nil { // without Establish
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}
 		all = append(all, id)
@@ -152,7 +152,7 @@ func TestWithdrawnRequest(t *testing.T) {
 
 // TestCloseEndsAccept checks that goroutines in Accept return when the endpoint is closed.
 func TestCloseEndsAccept(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	ended := make(chan error)
 	for range 3 {
 		go func() {

@@ -20,7 +20,7 @@ type Side uint8
 
 const (
 	Local  Side = iota // the device's own address
-	Remote             // the address of a host that is reached through the device
+	Remote             // the address of a host that the device can reach
 )
 
 // manager is the connection manager of rdma-core or of a backend.
@@ -30,18 +30,17 @@ type manager struct {
 	getAddrInfo        func(ctx context.Context, node, service string, h cm.Hints) (*cm.AddrInfo, error)
 }
 
-// Device is an RDMA device that the connection manager has found. It must stay open until its peers are closed.
+// Device is an RDMA device that FindDevice has found. It must stay open until its peers are closed.
 type Device struct {
 	*rdma.Device
 	manager manager
 	id      *cm.ID
-	local   netip.Addr // the address by which it was found, or invalid
+	local   netip.Addr // the address passed to FindDevice with Local, or invalid
 }
 
-// FindDevice returns the device that has an IP address (Local), or that the route to the address uses (Remote). host is
-// an address or a name; names are resolved. If the device was found by its own address, its connections use that
-// source address. ctx limits the wait. GOVERBS_DEVICE=soft0 in the environment selects the software devices: see
-// package rdma/cm.
+// FindDevice returns the device that has an IP address (Local), or that the route to an address uses (Remote). host is
+// an address, or a name to resolve. With Local, connections use the address as source. ctx limits the wait. The
+// environment variable GOVERBS_DEVICE selects software devices, for example soft0: see package rdma/cm.
 //
 // C: rpma_utils_get_ibv_context
 func FindDevice(ctx context.Context, side Side, host string) (*Device, error) {

@@ -11,26 +11,26 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Async starts operations of a connection, each of which a goroutine can wait for:
+// Async starts operations of a connection and lets a goroutine wait for each of them:
 //
 //	op, err := async.Write(dst, 0, src, 0, 4096)
 //	...
 //	wc, err := op.Wait(ctx)
 //
 // It has no goroutine: one of the waiting goroutines polls for all. Nothing else may poll the connection's completion
-// queue; [CQ.Poll] and [CQ.Wait] fail. Completions of operations that are started with [Conn] are dropped. Any number
-// of goroutines may use an Async. Operations, and waits with a context that was used before, do not allocate, except
-// for the first ones.
+// queue, so [CQ.Poll] and [CQ.Wait] fail. Completions of operations started with [Conn] are dropped. An Async is safe
+// for concurrent use. Except for the first ones, operations do not allocate, nor do waits whose context was used
+// before.
 type Async struct {
 	conn  *Conn
 	calls *rdma.Calls
-	waits sync.RWMutex // held for reading by waits
+	waits sync.RWMutex // read-locked during waits
 }
 
 func (a *Async) created() bool { return a != nil && a.calls != nil }
 
-// NewAsync returns an Async for up to most outstanding operations, which takes over the connection's completion queue.
-// A connection has at most one Async. It must be closed with the connection, or earlier.
+// NewAsync returns an Async for up to most outstanding operations. It takes over the connection's completion queue. A
+// connection has at most one Async. Close it with the connection, or earlier.
 func (c *Conn) NewAsync(most int) (*Async, error) {
 	const op = "Conn.NewAsync"
 	if !c.created() {
@@ -64,8 +64,8 @@ func (a *Async) Close() error {
 	return nil
 }
 
-// endAsyncs closes the remaining Asyncs when the queue pair is closed, after all their operations and waits have ended.
-// The caller holds closing.
+// endAsyncs closes the remaining Asyncs when the queue pair is closed and their operations and waits have ended. The
+// caller holds closing.
 //
 // +checklocks:c.closing
 func (c *Conn) endAsyncs() error {
@@ -81,14 +81,14 @@ func (c *Conn) endAsyncs() error {
 	return nil
 }
 
-// Op is a started operation. The zero value is one that has ended.
+// Op is a started operation. The zero Op is an operation that has ended.
 type Op struct {
 	async *Async
 	call  rdma.Call
 }
 
-// Wait waits until the operation has completed. The error is that of the wait, or explains a failed completion: see
-// [Conn.CompletionErr]. If ctx ends, the operation continues and its memory belongs to the device: wait again, or call
+// Wait waits until the operation has completed. The error concerns the wait, or explains a failed completion: see
+// [Conn.CompletionErr]. If ctx ends, the operation continues and the device still owns its memory: wait again, or call
 // Abandon. Each operation needs one of the two.
 func (o Op) Wait(ctx context.Context) (ibv.WC, error) {
 	const op = "Op.Wait"
@@ -107,9 +107,8 @@ func (o Op) Wait(ctx context.Context) (ibv.WC, error) {
 	return wc, nil
 }
 
-// Abandon ends the obligation to wait, for example after a context has ended. Once the operation has completed or its
-// connection is closed, release is called in a new goroutine; until then the memory belongs to the device. release may
-// be nil.
+// Abandon replaces Wait, for example after a context has ended. When the operation has completed or its connection is
+// closed, release is called in a new goroutine; until then the device owns the memory. release may be nil.
 func (o Op) Abandon(release func()) {
 	if release == nil {
 		release = func() {}
@@ -117,7 +116,7 @@ func (o Op) Abandon(release func()) {
 	o.call.Abandon(release)
 }
 
-// start begins a call and posts its operation.
+// start starts a call and posts its operation.
 func (a *Async) start(op string, post func(id uint64) error) (Op, error) {
 	if !a.created() {
 		return Op{}, notCreated(op)
@@ -187,7 +186,7 @@ func (a *Async) Recv(dst *MR, offset, length uint64) (Op, error) {
 		return Op{}, notCreated("Async.Recv")
 	}
 	if a.conn.rcq != nil {
-		return Op{}, invalid("Async.Recv", "receives complete in Conn.RecvCQ, where the Async does not wait")
+		return Op{}, invalid("Async.Recv", "receives complete in Conn.RecvCQ, on which the Async does not wait")
 	}
 	return a.start("Async.Recv", func(id uint64) error { return a.conn.Recv(dst, offset, length, id) })
 }

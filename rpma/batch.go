@@ -10,9 +10,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Batch collects operations of a connection and posts them together, in order and without operations of other
-// goroutines in between. It is not safe for concurrent use. Collecting and posting do not allocate. Its methods are
-// those of [Conn]; each returns an error for invalid arguments, and then does not add the operation.
+// Batch collects operations of a connection and posts them together, in order, without other goroutines' operations
+// between them. It is not safe for concurrent use. Collecting and posting do not allocate. The methods correspond to
+// those of [Conn]. If an argument is invalid, a method returns an error and does not add the operation.
 type Batch struct {
 	conn *Conn
 	list *rdma.SendBatch
@@ -25,17 +25,17 @@ func (b *Batch) created() bool { return b != nil && b.list != nil }
 type operation struct {
 	id        uint64
 	remote    uint64
-	length    uint64  // of a native flush
-	local     ibv.SGE // without an entry, its length is 0
+	length    uint64  // for native flushes
+	local     ibv.SGE // length 0: no entry
 	rkey      uint32
 	imm       uint32
 	flags     ibv.SendFlags
 	kind      kind
 	placement ibv.PlacementType
-	value     [atomicWriteSize]byte // of an atomic write
+	value     [atomicWriteSize]byte // for atomic writes
 }
 
-// kind is the way an operation is posted.
+// kind selects how an operation is posted.
 type kind uint8
 
 const (
@@ -46,11 +46,11 @@ const (
 	send
 	sendImm
 	plainAtomicWrite
-	nativeAtomicWrite // the first kind that a list of work requests cannot express
+	nativeAtomicWrite // this and later kinds cannot be in a list of work requests
 	nativeFlush
 )
 
-// list appends an operation to a list.
+// list appends the operation to a list.
 func (o *operation) list(b *rdma.SendBatch) {
 	var w rdma.SendRequest
 	switch o.kind {
@@ -73,7 +73,7 @@ func (o *operation) list(b *rdma.SendBatch) {
 	w.Flags(o.flags)
 }
 
-// postNative posts an operation that a list cannot express. The caller holds the lock of s.
+// postNative posts an operation that cannot be in a list. The caller holds the lock of s.
 func (o *operation) postNative(s *sends) error {
 	n := &s.atomic
 	if o.kind == nativeFlush {
@@ -88,13 +88,13 @@ func (o *operation) postNative(s *sends) error {
 	return s.qp.PostProgram(n.program)
 }
 
-// NewBatch returns an empty batch for up to most operations.
+// NewBatch returns an empty batch with room for most operations.
 func (c *Conn) NewBatch(most int) (*Batch, error) {
 	if !c.created() {
 		return nil, notCreated("Conn.NewBatch")
 	}
 	if most < 1 {
-		return nil, invalid("Conn.NewBatch", "a batch for %d operations", most)
+		return nil, invalid("Conn.NewBatch", "invalid batch size %d", most)
 	}
 	list, err := rdma.NewSendBatch(most, 1, atomicWriteSize)
 	if err != nil {
@@ -125,7 +125,7 @@ func (b *Batch) full(op string) error {
 	if !b.created() {
 		return notCreated(op)
 	}
-	return &Error{Op: op, Code: ErrNoMemory, Reason: fmt.Sprintf("the batch is full: it was created for %d operations",
+	return &Error{Op: op, Code: ErrNoMemory, Reason: fmt.Sprintf("the batch is full: its size is %d operations",
 		cap(b.ops)), Err: syscall.ENOMEM}
 }
 
@@ -225,7 +225,7 @@ func (b *Batch) send(op string, o operation, src *MR, offset, length uint64, fla
 	return nil
 }
 
-// add adds an operation, with local memory if local is not nil.
+// add adds an operation. Its local memory is in local, unless that is nil.
 func (b *Batch) add(o operation, local *MR, offset, length uint64) {
 	if local != nil {
 		o.local = local.part(offset, length)
@@ -233,8 +233,8 @@ func (b *Batch) add(o operation, local *MR, offset, length uint64) {
 	b.ops = append(b.ops, o)
 }
 
-// Post posts all operations and returns the number of posted ones; after an error, those before the failed one were
-// posted. The batch keeps its operations and can be posted again. Adjacent operations are posted in one call; native
+// Post posts all operations and returns the number of posted ones; after an error, those are the ones before the failed
+// one. The batch keeps its operations and can be posted again. Adjacent operations are posted in one call, but native
 // flushes and native atomic writes need a call each.
 func (b *Batch) Post() (posted int, err error) {
 	if !b.created() {

@@ -26,7 +26,7 @@ type Conn struct {
 	asyncs []*Async
 }
 
-// newConn returns the connection of a link, with the private data of the peer's request, if any.
+// newConn returns the connection of a link. private is the private data of the peer's request, or nil.
 func newConn(l *link, private []byte) *Conn {
 	c := &Conn{link: l}
 	if len(private) > 0 {
@@ -43,15 +43,15 @@ type EventError struct{ Event Event }
 // Error returns the name of the event.
 func (e *EventError) Error() string { return fmt.Sprintf("the connection is %v", e.Event) }
 
-// NextEvent waits for the next event of the connection. If ctx ends, the error is ErrNoEvent. Operations in progress
-// complete even after an event that ends the connection, at least with IBV_WC_WR_FLUSH_ERR.
+// NextEvent waits for the connection's next event. If ctx ends, the error is ErrNoEvent. Operations in progress
+// complete even after an event that ends the connection, if only with IBV_WC_WR_FLUSH_ERR.
 //
-//   - Established is first if the other side has accepted. Otherwise Rejected, Unreachable or Lost is the only event.
-//   - Closed follows when the other side has disconnected, or its program has ended. The side that disconnects first
-//     gets it when the other one has disconnected as well, or does not respond.
-//   - Lost follows when the device was removed.
+//   - Established comes first if the other side accepts. Otherwise the only event is Rejected, Unreachable or Lost.
+//   - Closed follows when the other side has disconnected or its program has ended. The side that disconnects first
+//     receives it when the other side has disconnected, too, or does not respond.
+//   - Lost follows if the device is removed.
 //
-// A cut link or a crashed host causes no event. An operation in progress then completes with IBV_WC_RETRY_EXC_ERR; to
+// A broken link or a crashed host causes no event. Operations in progress then fail with IBV_WC_RETRY_EXC_ERR; to
 // detect this, post an operation, for example a read of 0 bytes.
 //
 // C: rpma_conn_next_event, rpma_conn_get_event_fd
@@ -96,9 +96,9 @@ func (c *Conn) WaitEstablished(ctx context.Context) error {
 	return err
 }
 
-// PrivateData returns the data that the other side sent with its request or reply, or nil. The requesting side has it
-// after Established. Over InfiniBand and RoCE it is padded with zeros, to 56 bytes in a request and 196 in a reply. Do
-// not modify it.
+// PrivateData returns the data that the other side sent with its request or reply, or nil. On the requesting side it is
+// available after Established. Over InfiniBand and RoCE it is padded with zeros, to 56 bytes in a request and 196 in a
+// reply. Do not modify it.
 //
 // C: rpma_conn_get_private_data
 func (c *Conn) PrivateData() []byte {
@@ -111,7 +111,7 @@ func (c *Conn) PrivateData() []byte {
 }
 
 // ApplyRemotePeerConfig applies the peer's configuration, which the program has received as a descriptor. Without it,
-// flushes for persistence are not supported.
+// flushes for persistence fail with ErrNotSupported.
 //
 // C: rpma_conn_apply_remote_peer_cfg
 func (c *Conn) ApplyRemotePeerConfig(config PeerConfig) {
@@ -146,7 +146,7 @@ func (c *Conn) Peer() *Peer {
 	return c.peer
 }
 
-// CQ returns the completion queue of the connection. It does not include receives if there is a [Conn.RecvCQ].
+// CQ returns the connection's completion queue. Receives complete there unless there is a [Conn.RecvCQ].
 //
 // C: rpma_conn_get_cq
 func (c *Conn) CQ() *CQ {
@@ -156,7 +156,7 @@ func (c *Conn) CQ() *CQ {
 	return c.cq
 }
 
-// RecvCQ returns the completion queue of receives, which may be the shared receive queue's, or nil.
+// RecvCQ returns the completion queue of receives, which may belong to the shared receive queue, or nil.
 //
 // C: rpma_conn_get_rcq
 func (c *Conn) RecvCQ() *CQ {
@@ -167,8 +167,8 @@ func (c *Conn) RecvCQ() *CQ {
 }
 
 // Wait waits for an event of the connection's shared channel. It returns the queue that may have completions, and
-// whether it is the queue of receives. Poll that queue until it is empty, then wait again. If ctx ends, the error is
-// ErrNoCompletion; if the channel is not shared, it is ErrNotSharedChannel.
+// reports whether that is the queue of receives. Poll the queue until it is empty before you wait again. If ctx ends,
+// the error is ErrNoCompletion; if the channel is not shared, it is ErrNotSharedChannel.
 //
 // C: rpma_conn_wait, rpma_conn_get_compl_fd
 func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
@@ -193,8 +193,8 @@ func (c *Conn) Wait(ctx context.Context) (q *CQ, recvs bool, err error) {
 	return c.cq, false, nil
 }
 
-// Disconnect ends the connection and does not wait. Operations in progress complete with IBV_WC_WR_FLUSH_ERR; those of
-// the other side do so when it disconnects. See [Conn.NextEvent] for Closed.
+// Disconnect ends the connection without waiting. Operations in progress complete with IBV_WC_WR_FLUSH_ERR; those of
+// the other side do when it disconnects. [Conn.NextEvent] describes Closed.
 //
 // C: rpma_conn_disconnect
 func (c *Conn) Disconnect() error {
@@ -202,12 +202,12 @@ func (c *Conn) Disconnect() error {
 	if !c.created() {
 		return notCreated(op)
 	}
-	// The ID is asynchronous, so this does not wait.
+	// asynchronous ID: does not wait
 	return failed(op, c.id.Disconnect(context.Background()))
 }
 
 // Close disconnects, waits until the device no longer accesses any memory, and deletes the connection. Goroutines that
-// wait for its completions or events return with an error. Close fails while a Poller of package rdma uses one of its
+// wait for its completions or events return an error. Close fails while a Poller of package rdma uses one of its
 // queues.
 //
 // C: rpma_conn_delete

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// ConnRequest is a request for a connection, of this side or of a peer. Connect turns it into a [Conn]; Close ends it.
+// ConnRequest is a connection request of this side or of a peer. Connect turns it into a [Conn], and Close ends it.
 type ConnRequest struct {
 	mu      sync.Mutex // guards link
 	link    *link      // nil if the request has ended
@@ -19,8 +19,8 @@ type ConnRequest struct {
 }
 
 // NewConnRequest prepares a connection to the listener at "host:port": it resolves the address and the route, and
-// creates the queues. A nil config means the defaults. It blocks until the network has responded, until config's
-// Timeout has expired in one of the steps, or until ctx ends.
+// creates the queues. A nil config means the defaults. NewConnRequest blocks until the network has responded, config's
+// Timeout has expired in one of the steps, or ctx ends.
 //
 // C: rpma_conn_req_new
 func (p *Peer) NewConnRequest(ctx context.Context, address string, config *ConnConfig) (*ConnRequest, error) {
@@ -58,7 +58,7 @@ func (p *Peer) NewConnRequest(ctx context.Context, address string, config *ConnC
 	return &ConnRequest{link: l}, nil
 }
 
-// Recv posts a receive before the connection exists, so that it is ready for the peer's first message. See [Conn.Recv].
+// Recv posts a receive before the connection exists, in time for the peer's first message. See [Conn.Recv].
 //
 // C: rpma_conn_req_recv
 func (r *ConnRequest) Recv(dst *MR, offset, length uint64, id uint64) error {
@@ -85,7 +85,7 @@ func (r *ConnRequest) PrivateData() []byte {
 	return r.private
 }
 
-// PeerAddr returns the address of the other side, or the zero AddrPort if the request has ended.
+// PeerAddr returns the other side's address, or the zero AddrPort if the request has ended.
 func (r *ConnRequest) PeerAddr() netip.AddrPort {
 	if r == nil {
 		return netip.AddrPort{}
@@ -98,9 +98,9 @@ func (r *ConnRequest) PeerAddr() netip.AddrPort {
 	return r.link.id.PeerAddr()
 }
 
-// Connect sends this side's request, or accepts the peer's. The other side gets private, which may be nil and has at
-// most 56 bytes in a request and 196 in a reply over InfiniBand and RoCE. Connect does not wait for the other side:
-// [Conn.WaitEstablished] or [Conn.NextEvent] does. It ends the request, even if it fails.
+// Connect sends this side's request, or accepts the peer's. It ends the request, even if it fails. private is sent to
+// the other side; it may be nil, and has at most 56 bytes in a request and 196 in a reply over InfiniBand and RoCE.
+// Connect does not wait for the other side: use [Conn.WaitEstablished] or [Conn.NextEvent].
 //
 // C: rpma_conn_req_connect
 func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
@@ -116,7 +116,7 @@ func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
 	if r.passive {
 		connect = l.id.Accept
 	}
-	// The ID is asynchronous, so this does not wait.
+	// asynchronous ID: does not wait
 	if err := connect(context.Background(), param(), private); err != nil {
 		return nil, l.closeAfter(op, err)
 	}
@@ -124,7 +124,7 @@ func (r *ConnRequest) Connect(private []byte) (*Conn, error) {
 	return newConn(l, r.private), nil
 }
 
-// take ends the request and returns its link, or nil if it had ended.
+// take ends the request and returns its link, or nil if the request has already ended.
 func (r *ConnRequest) take() *link {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +133,7 @@ func (r *ConnRequest) take() *link {
 	return l
 }
 
-// Close ends the request, and rejects it if it is the peer's.
+// Close ends the request. It rejects a peer's request.
 //
 // C: rpma_conn_req_delete
 func (r *ConnRequest) Close() error {
@@ -145,9 +145,9 @@ func (r *ConnRequest) Close() error {
 	if l == nil {
 		return nil
 	}
-	if err := l.close(); err != nil { // an ID that is closed before it has answered rejects
+	if err := l.close(); err != nil { // closing an ID rejects an unanswered request
 		r.mu.Lock()
-		r.link = l // a later Close tries again
+		r.link = l // for another Close
 		r.mu.Unlock()
 		return failed(op, err)
 	}

@@ -9,18 +9,18 @@ import (
 	header "github.com/goverbs/goverbs/generated/rpma"
 )
 
-// Numbers of librpma.h, from its generated package.
+// The numbers of librpma.h come from its generated package.
 
 // Code is an error code of librpma. It implements error, for errors.Is.
 type Code int32
 
-// The errors of librpma: RPMA_E_UNKNOWN and others.
+// librpma's error codes: RPMA_E_UNKNOWN and others.
 const (
 	ErrUnknown          = Code(header.E_UNKNOWN)
-	ErrNotSupported     = Code(header.E_NOSUPP)          // a device, a peer or a region lacks something
-	ErrProvider         = Code(header.E_PROVIDER)        // a call of libibverbs, librdmacm or the system has failed
+	ErrNotSupported     = Code(header.E_NOSUPP)          // a device, peer or region lacks a feature
+	ErrProvider         = Code(header.E_PROVIDER)        // a call of libibverbs, librdmacm or the system failed
 	ErrNoMemory         = Code(header.E_NOMEM)           // memory could not be allocated
-	ErrInvalid          = Code(header.E_INVAL)           // an argument is wrong
+	ErrInvalid          = Code(header.E_INVAL)           // an argument is invalid
 	ErrNoCompletion     = Code(header.E_NO_COMPLETION)   // a wait ended without a completion
 	ErrNoEvent          = Code(header.E_NO_EVENT)        // a wait ended without an event
 	ErrAgain            = Code(header.E_AGAIN)           // the failure is temporary
@@ -43,19 +43,19 @@ func (c Code) Error() string {
 	return fmt.Sprintf("unknown librpma error %d", int32(c))
 }
 
-// Usage is a set of permitted uses of a memory region. The region's descriptor has these bits on the wire.
+// Usage is a set of permitted uses of a memory region. A region's descriptor contains these bits.
 type Usage uint8
 
-// Usages of a region. SRC is the source of the data and DST the destination, whichever side starts the operation.
+// Usages of a region. SRC means the source of data and DST its destination, whichever side starts the operation.
 const (
 	ReadSrc         = Usage(header.MR_USAGE_READ_SRC)              // peers read from it
-	ReadDst         = Usage(header.MR_USAGE_READ_DST)              // it receives data that this side reads
-	WriteSrc        = Usage(header.MR_USAGE_WRITE_SRC)             // it holds data that this side writes
+	ReadDst         = Usage(header.MR_USAGE_READ_DST)              // this side reads from peers into it
+	WriteSrc        = Usage(header.MR_USAGE_WRITE_SRC)             // this side writes to peers from it
 	WriteDst        = Usage(header.MR_USAGE_WRITE_DST)             // peers write to it
 	FlushVisibility = Usage(header.MR_USAGE_FLUSH_TYPE_VISIBILITY) // peers flush it for visibility
 	FlushPersistent = Usage(header.MR_USAGE_FLUSH_TYPE_PERSISTENT) // peers flush it for persistence
-	SendSrc         = Usage(header.MR_USAGE_SEND)                  // it holds messages to send
-	RecvDst         = Usage(header.MR_USAGE_RECV)                  // it receives messages
+	SendSrc         = Usage(header.MR_USAGE_SEND)                  // contains messages to send
+	RecvDst         = Usage(header.MR_USAGE_RECV)                  // receives messages
 )
 
 var usageNames = [...]string{"ReadSrc", "ReadDst", "WriteSrc", "WriteDst", "FlushVisibility", "FlushPersistent",
@@ -75,13 +75,13 @@ func (u Usage) String() string {
 	return strings.Join(names, "|")
 }
 
-// Flags control when an operation has a completion.
+// Flags select when an operation has a completion.
 type Flags uint8
 
 const (
-	// OnError is for operations that are covered by the completion of a later one. Only a failure has a completion.
+	// OnError requests a completion only if the operation fails. A later operation's completion covers a success.
 	OnError = Flags(header.F_COMPLETION_ON_ERROR)
-	// Always requests a completion in any case.
+	// Always requests a completion.
 	Always = Flags(header.F_COMPLETION_ALWAYS)
 
 	onSuccess = Always &^ OnError
@@ -92,7 +92,7 @@ type FlushType uint8
 
 const (
 	Persistent = FlushType(header.FLUSH_TYPE_PERSISTENT) // flushed data survives a power failure of the peer
-	Visibility = FlushType(header.FLUSH_TYPE_VISIBILITY) // the peer's processors see flushed data
+	Visibility = FlushType(header.FLUSH_TYPE_VISIBILITY) // flushed data is visible to the peer's processors
 )
 
 // String returns the name of the type.
@@ -106,7 +106,7 @@ func (t FlushType) String() string {
 	return fmt.Sprintf("FlushType(%d)", uint8(t))
 }
 
-// usage is the usage that a region needs for a flush.
+// usage returns the usage that a region needs for a flush.
 func (t FlushType) usage() Usage {
 	if t == Persistent {
 		return FlushPersistent

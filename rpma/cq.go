@@ -13,13 +13,13 @@ import (
 type CQ struct {
 	cq      *rdma.CQ
 	channel *rdma.CompChannel
-	shared  bool // the channel is the connection's
+	shared  bool // the channel belongs to the connection
 }
 
 func (q *CQ) created() bool { return q != nil && q.cq != nil }
 
-// newCQ creates a completion queue with its own channel, or on a shared one if shared is not nil. It arms the queue at
-// once, so that the first wait on a shared channel misses no completion.
+// newCQ creates a completion queue with its own channel, or on shared if that is not nil. It arms the queue at once, so
+// that the first wait on a shared channel misses no completion.
 func newCQ(d *rdma.Device, size int, shared *rdma.CompChannel) (*CQ, error) {
 	q := &CQ{channel: shared, shared: shared != nil}
 	var err error
@@ -55,9 +55,9 @@ func (q *CQ) objects() (all []rdma.Object) {
 // closeAll closes the objects of a constructor that has failed.
 func closeAll(all ...rdma.Object) { rdma.CloseAll(nil, all...) }
 
-// Poll stores up to len(dst) completions in dst and returns their number, which may be 0. It does not block. WRID is
-// the operation's id. A failed completion has only WRID, Status, QPNum and VendorErr: [Conn.CompletionErr] explains it.
-// [Immediate] returns immediate data.
+// Poll stores up to len(dst) completions in dst and returns their number, which may be 0. It does not block. A
+// completion's WRID is the operation's id. In a failed completion, only WRID, Status, QPNum and VendorErr are valid;
+// [Conn.CompletionErr] explains it. [Immediate] returns immediate data.
 //
 // C: rpma_cq_get_wc
 func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
@@ -70,8 +70,8 @@ func (q *CQ) Poll(dst []ibv.WC) (n int, err error) {
 	return n, nil
 }
 
-// Wait waits until there is at least one completion, and stores completions in dst like Poll. If the queue's channel is
-// shared, the error is ErrSharedChannel: use [Conn.Wait]. If ctx ends, it is ErrNoCompletion.
+// Wait waits for at least one completion, and stores completions in dst like Poll. If the queue's channel is shared,
+// the error is ErrSharedChannel: use [Conn.Wait]. If ctx ends, the error is ErrNoCompletion.
 //
 // C: rpma_cq_wait, rpma_cq_get_wc, rpma_cq_get_fd
 func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
@@ -88,7 +88,7 @@ func (q *CQ) Wait(ctx context.Context, dst []ibv.WC) (n int, err error) {
 	return n, nil
 }
 
-// waitFailed returns an error with the code ended if ctx ended the wait, or else the provider's.
+// waitFailed returns an error with code ended if ctx ended the wait, and otherwise with ErrProvider.
 func waitFailed(op string, ctx context.Context, ended Code, err error) error {
 	if ctx.Err() != nil {
 		return failedAs(op, ended, err)
@@ -104,7 +104,7 @@ func (q *CQ) RDMA() *rdma.CQ {
 	return q.cq
 }
 
-// Immediate returns the immediate data of a completed receive, in host byte order, and whether it has any.
+// Immediate returns the immediate data of a completed receive, in host byte order, and reports whether it has any.
 func Immediate(wc *ibv.WC) (imm uint32, ok bool) {
 	if wc.Status != ibv.WC_SUCCESS || wc.Opcode&ibv.WC_RECV == 0 ||
 		ibv.WCFlags(wc.WCFlags)&ibv.WC_WITH_IMM == 0 {

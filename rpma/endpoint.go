@@ -16,25 +16,26 @@ import (
 )
 
 // Endpoint listens for requests of peers. NextConnRequest returns requests, as in librpma's model, and Accept returns
-// established connections. A program may use both, but Accept keeps the requests that it has started to answer.
+// established connections. A program may use both, but NextConnRequest does not return requests that Accept has started
+// to answer.
 type Endpoint struct {
 	peer   *Peer
 	id     *cm.ID
 	events *cm.EventChannel
 
-	places *places.Places // limits requests that Accept answers and connections that it has not returned
+	places *places.Places // limits requests being answered by Accept, and connections that it has not returned
 	conns  chan *Conn
-	ctx    context.Context // ends with Close
+	ctx    context.Context // canceled by Close
 	cancel context.CancelFunc
 
-	mu      sync.Mutex // orders accepts.Add before Close
+	mu      sync.Mutex // orders calls of accepts.Add before Close
 	accepts sync.WaitGroup
 }
 
-// handshakes is the maximum number of connections that wait for Accept, including those that are being established.
+// handshakes is the maximum number of connections that wait for Accept or are being established.
 const handshakes = 16
 
-// handshakeTimeout limits the time in which a peer must confirm a connection. A test changes it.
+// handshakeTimeout limits the time in which a peer must confirm a connection. Tests change it.
 var handshakeTimeout = 5 * time.Second
 
 func (e *Endpoint) created() bool { return e != nil && e.id != nil }
@@ -78,8 +79,8 @@ func (e *Endpoint) Addr() netip.AddrPort {
 	return e.id.LocalAddr()
 }
 
-// NextConnRequest waits for the next request of a peer and creates its queues according to config; nil means the
-// defaults. If ctx ends, the error is ErrNoEvent. A request whose queues cannot be created is rejected.
+// NextConnRequest waits for a peer's next request and creates its queues. A nil config means the defaults. If ctx ends,
+// the error is ErrNoEvent. A request whose queues cannot be created is rejected.
 //
 // C: rpma_ep_next_conn_req, rpma_ep_get_fd
 func (e *Endpoint) NextConnRequest(ctx context.Context, config *ConnConfig) (*ConnRequest, error) {
@@ -119,16 +120,16 @@ func (e *Endpoint) request(op string, ctx context.Context) (cm.Event, error) {
 			return event, &Error{Op: op, Code: ErrInvalid, Err: &cm.EventError{Verb: "rdma_get_cm_event",
 				Object: "listener", Event: event}}
 		}
-		// The event concerns a request that Accept has queued. Answering that request returns the error.
+		// An event of a request that Accept has queued. Answering that request returns the error.
 	}
 }
 
-// Accept accepts requests, with private data, which may be nil, and returns the first connection that is established.
-// It answers several requests at once, with a limit per host, so that peers that do not confirm delay no others; these
-// are dropped after a few seconds.
+// Accept accepts requests and returns the first connection that is established. private is the private data for the
+// peer, or nil. Accept answers several requests at once, with a limit per host, so that peers that do not confirm do
+// not delay others; they are dropped after a few seconds.
 //
-// Other requests that it has started to answer, with this config and private data, continue when it returns: later
-// calls of Accept return their connections, and Close closes the rest.
+// Other requests that it has started to answer, with the same config and private data, continue when it returns: later
+// calls of Accept return their connections, and Close closes the remaining ones.
 func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byte) (*Conn, error) {
 	const op = "Endpoint.Accept"
 	if !e.created() {
@@ -165,12 +166,12 @@ func (e *Endpoint) Accept(ctx context.Context, config *ConnConfig, private []byt
 	}
 }
 
-// accepting is a call of Accept.
+// accepting is a call of Accept in progress.
 type accepting struct {
 	e       *Endpoint
 	config  *ConnConfig
 	private []byte
-	failed  chan error // buffered, one element
+	failed  chan error // capacity 1
 }
 
 // fail makes Accept return err unless it has returned.
@@ -195,19 +196,19 @@ func (a *accepting) receiveRequests(op string, ctx context.Context) {
 				a.fail(err)
 			}
 		}, func() {
-			if err := event.ID.Close(); err != nil { // which rejects the request
+			if err := event.ID.Close(); err != nil { // rejects the request
 				a.fail(failed(op, err))
 			}
 		})
 	}
 }
 
-// handshake accepts a request and passes its connection to a call of Accept. Failures of the peer are not errors.
+// handshake accepts a request and passes its connection to a call of Accept. A failure of the peer is not an error.
 func (a *accepting) handshake(op string, event cm.Event) error {
 	l := &link{peer: a.e.peer, id: event.ID, srq: a.config.SRQ}
 	err := l.open(a.config)
 	if err == nil {
-		err = l.id.Accept(a.e.ctx, param(), a.private) // which does not wait: the ID is asynchronous
+		err = l.id.Accept(a.e.ctx, param(), a.private) // asynchronous ID: does not wait
 	}
 	if err != nil {
 		return l.unanswered(op, err)
@@ -227,8 +228,8 @@ func (a *accepting) handshake(op string, event cm.Event) error {
 	}
 }
 
-// Connect connects to the listener at "host:port", with private data, which may be nil, and waits until the connection
-// is established.
+// Connect connects to the listener at "host:port" and waits until the connection is established. private is the private
+// data for the peer, or nil.
 func (p *Peer) Connect(ctx context.Context, address string, config *ConnConfig, private []byte) (*Conn, error) {
 	request, err := p.NewConnRequest(ctx, address, config)
 	if err != nil {
@@ -244,8 +245,8 @@ func (p *Peer) Connect(ctx context.Context, address string, config *ConnConfig, 
 	return c, nil
 }
 
-// Close stops listening. It rejects pending requests and closes connections that Accept has not returned; requests and
-// connections that the program has received are not affected.
+// Close stops listening. It rejects pending requests and closes connections that Accept has not returned. It does not
+// affect requests and connections that the program has received.
 //
 // C: rpma_ep_shutdown
 func (e *Endpoint) Close() error {

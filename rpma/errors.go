@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Error reports a failed operation. It matches Code and the errors in Err.
+// Error reports a failed operation. errors.Is matches Code and the errors in Err.
 type Error struct {
 	Op     string // the operation, such as "Conn.Flush"
 	Code   Code   // librpma's code in the same situation
@@ -52,10 +52,10 @@ func (e *Error) Is(target error) bool {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Timeout reports whether the error is that of a context's deadline, as in net.Error.
+// Timeout reports whether a context's deadline has expired, as in net.Error.
 func (e *Error) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
-// CodeOf returns librpma's code of any error: that of an [Error] or a [Code] in its tree, ErrProvider for other errors,
+// CodeOf returns librpma's code for an error: that of an [Error] or a [Code] in its tree, ErrProvider for other errors,
 // and 0 for nil.
 func CodeOf(err error) Code {
 	var e *Error
@@ -81,8 +81,7 @@ func unsupported(op, format string, args ...any) error {
 	return &Error{Op: op, Code: ErrNotSupported, Reason: fmt.Sprintf(format, args...)}
 }
 
-// failed wraps an error of package rdma or of the system with librpma's code for provider errors. An Error keeps its
-// code.
+// failed wraps an error of package rdma or of the system with ErrProvider. An Error keeps its code.
 func failed(op string, err error) error {
 	var own *Error
 	if errors.As(err, &own) {
@@ -99,7 +98,7 @@ func failedAs(op string, code Code, err error) error {
 	return &Error{Op: op, Code: code, Err: err}
 }
 
-// notCreated returns the error of a method on nil or on the zero value of a type that needs a constructor.
+// notCreated returns the error of a method on nil or a zero value whose type needs a constructor.
 func notCreated(op string) error {
 	return invalid(op, "object is nil or a zero value; create it with its constructor")
 }

@@ -26,7 +26,7 @@ func TestPrivateData(t *testing.T) {
 }
 
 func TestRequestPrivateData(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	assert.Nil(t, out.PrivateData())
@@ -51,7 +51,7 @@ func TestRequestPrivateData(t *testing.T) {
 
 // TestRejected checks that closing a peer's request rejects it.
 func TestRejected(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	done := make(chan error)
 	ctx := soon(t)
 	go func() {
@@ -74,7 +74,7 @@ func TestRejected(t *testing.T) {
 
 // TestTooLarge checks that a request of a peer whose queues cannot be created is rejected.
 func TestTooLarge(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	large := &ConnConfig{SQSize: 1 << 30}
 	_, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), large)
 	assert.ErrorIs(t, err, ErrProvider)
@@ -90,7 +90,7 @@ func TestTooLarge(t *testing.T) {
 
 // TestNoListener checks that a request that no program receives is rejected.
 func TestNoListener(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	_, err := r.a.peer.Connect(soon(t), addressB+":1", nil, nil)
 	var event *EventError
 	require.ErrorAs(t, err, &event)
@@ -115,7 +115,7 @@ func TestListenerCloses(t *testing.T) {
 
 // TestRequestOutlivesListener checks that a request can be accepted after the endpoint was closed.
 func TestRequestOutlivesListener(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	a, err := out.Connect(nil)
@@ -133,7 +133,7 @@ func TestRequestOutlivesListener(t *testing.T) {
 
 // TestUnreachable checks that a peer that does not respond is unreachable after the connection manager's timeout.
 func TestUnreachable(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	require.True(t, r.fabric.SetLink("soft1", false))
@@ -145,8 +145,8 @@ func TestUnreachable(t *testing.T) {
 	assert.Less(t, r.fabric.Now()-start, 2*time.Minute)
 }
 
-// TestClosed checks that when one side disconnects, the other gets the event, and that this side gets it when both have
-// disconnected. Operations in progress complete.
+// TestClosed checks that when one side disconnects, the other side gets Closed, and that this side gets it when both
+// have disconnected. Operations in progress complete.
 func TestClosed(t *testing.T) {
 	r := connected(t, options{})
 	there := r.b.memory(64, everyUsage)
@@ -187,10 +187,10 @@ func TestDeviceRemoved(t *testing.T) {
 	assert.Equal(t, Lost, r.event(r.a.conn))
 }
 
-// TestLinkIsCut checks that an operation in progress completes with an error after its retries, as do later ones, and
-// that disconnecting causes an event.
+// TestLinkIsCut checks that when the link is cut, an operation in progress fails after its retries, as do later ones,
+// and that disconnecting causes an event.
 func TestLinkIsCut(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to := remote(t, there)
 		require.True(t, r.fabric.SetLink("soft1", false))
@@ -211,7 +211,7 @@ func TestLinkIsCut(t *testing.T) {
 
 // TestLostMessages checks that lost messages delay operations without failing them.
 func TestLostMessages(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to := remote(t, there)
 		require.NoError(t, r.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.2, Duplicate: 0.2, Delay: 0.2,
@@ -230,7 +230,7 @@ func TestLostMessages(t *testing.T) {
 	})
 }
 
-// TestWaitsEnd checks that waits that a context ends return librpma's codes.
+// TestWaitsEnd checks that waits ended by a context return librpma's codes.
 func TestWaitsEnd(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{SharedChannel: true}})
 	ended, cancel := context.WithCancel(t.Context())
@@ -255,7 +255,7 @@ func TestWaitsEnd(t *testing.T) {
 	assert.Equal(t, ErrNotSharedChannel, CodeOf(err))
 }
 
-// TestSharedChannel checks that one wait serves both queues.
+// TestSharedChannel checks that Conn.Wait waits for both queues.
 func TestSharedChannel(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{SharedChannel: true, RecvCQSize: 10}})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)

@@ -13,16 +13,16 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// File is the memory of a mapped file. Writes to the memory are writes to the file.
+// File is the memory of a mapped file. Writing to the memory writes to the file.
 //
 // On a file system with direct access to persistent memory (DAX), the mapping is synchronous (MAP_SYNC): data is
-// persistent as soon as it has left the caches, and a flush can guarantee persistence. On other file systems, the
-// memory is the kernel's page cache. Data there survives the process, because the kernel writes it to the file, but not
-// a power failure: only Sync, on this side, makes it persistent.
+// persistent as soon as it has left the caches, so a flush can guarantee persistence. On other file systems, the memory
+// is the kernel's page cache. Data there survives the process, because the kernel writes it to the file, but not a
+// power failure: only Sync on this side makes it persistent.
 //
-// If another program truncates the file, memory beyond the new end is inaccessible: a software device reports errors
-// for accesses of peers, but an access of this program to Bytes is a fault, which ends the program unless
-// [runtime/debug.SetPanicOnFault] makes it a panic. Map only files that no other user may write to.
+// If another program truncates the file, memory beyond the new end becomes inaccessible. A software device reports
+// errors to peers that access it, but if this program accesses it through Bytes, it crashes, unless
+// [runtime/debug.SetPanicOnFault] turns the fault into a panic. Map only files that no other user can write to.
 type File struct {
 	file        *os.File
 	bytes       []byte
@@ -38,17 +38,17 @@ func (f *File) created() bool { return f != nil && f.file != nil }
 
 // FileOptions are options for mapping a file. The zero value maps all of an existing file.
 type FileOptions struct {
-	// Size is the minimum size of the file in bytes. The file is created if it does not exist, extended with zeros if
-	// it is shorter, and never truncated. 0 means the current size. If the file system supports it, blocks are
-	// allocated for the extension; otherwise an access to the memory is a fault when the disk is full.
+	// Size is the minimum size of the file in bytes. The file is created if it does not exist and extended with zeros
+	// if it is shorter; it is never truncated. 0 means the current size. Blocks are allocated for the extension if the
+	// file system supports that; otherwise an access to the memory faults when the disk is full.
 	Size int64
-	// AssumePersistent treats the memory as persistent although the file system does not report it: memory with a
-	// battery, or a stand-in for persistent memory in a test. A device with native flush decides for itself when the
-	// memory is registered: a software device accepts it with soft.DeviceOptions.Persistent.
+	// AssumePersistent treats the memory as persistent although the file system does not report it: for memory with a
+	// battery, or to emulate persistent memory in a test. A device with native flush checks the memory itself when it
+	// is registered; a software device accepts it with soft.DeviceOptions.Persistent.
 	AssumePersistent bool
 }
 
-// OpenFile opens and maps a file. On Linux, the name must not be a symbolic link; its directories may be.
+// OpenFile opens and maps a file. On Linux, the last element of the name must not be a symbolic link.
 func OpenFile(name string, o FileOptions) (*File, error) {
 	flags := os.O_RDWR
 	if o.Size > 0 {
@@ -66,8 +66,8 @@ func OpenFile(name string, o FileOptions) (*File, error) {
 	return f, nil
 }
 
-// MapFile maps a file that is open for reading and writing, for example one without a name, or whose name others could
-// replace. Close of the File closes it, too; if MapFile fails, it stays open.
+// MapFile maps a file that is open for reading and writing, such as a file without a name, or one whose name another
+// user could replace. Close of the File also closes it. If MapFile fails, the file stays open.
 func MapFile(file *os.File, o FileOptions) (*File, error) {
 	const op = "MapFile"
 	if file == nil {
@@ -104,7 +104,7 @@ func MapFile(file *os.File, o FileOptions) (*File, error) {
 	return f, nil
 }
 
-// Bytes returns the memory. Do not use it after Close, which makes Bytes return nil.
+// Bytes returns the memory, or nil after Close. Do not use the memory after Close.
 func (f *File) Bytes() []byte {
 	if f == nil {
 		return nil
@@ -117,7 +117,7 @@ func (f *File) Bytes() []byte {
 // Persistent reports whether flushed data survives a power failure.
 func (f *File) Persistent() bool { return f != nil && f.persistent }
 
-// Config returns the configuration that peers need to flush the memory: direct writes are persistent if the memory is.
+// Config returns the configuration for peers that flush the memory: direct writes are persistent if the memory is.
 func (f *File) Config() PeerConfig { return PeerConfig{DirectWriteToPmem: f.Persistent()} }
 
 // FlushUsage returns the flush types that the memory supports: both if it is persistent, otherwise FlushVisibility.
@@ -142,7 +142,7 @@ func (f *File) Sync(offset, length int) error {
 	case f.over:
 		return closed(op)
 	case offset < 0 || length < 0 || offset > len(f.bytes) || length > len(f.bytes)-offset:
-		return invalid(op, "%d bytes at offset %d of a file of %d", length, offset, len(f.bytes))
+		return invalid(op, "%d bytes at offset %d exceed the file's %d bytes", length, offset, len(f.bytes))
 	}
 	start := offset / pageSize * pageSize
 	return failed(op, syncShared(f.bytes[start:offset+length]))
@@ -152,9 +152,8 @@ var pageSize = os.Getpagesize()
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// RegFile registers the memory of a file. The file cannot be closed before the region. If the memory is not persistent,
-// FlushPersistent is rejected with ErrNotSupported. Linux lets devices access files on DAX only with on-demand paging;
-// other devices are rejected.
+// RegFile registers a file's memory. The file cannot be closed before the region. If the memory is not persistent,
+// FlushPersistent is rejected with ErrNotSupported. For files on DAX, Linux requires devices with on-demand paging.
 //
 // C: rpma_mr_reg
 func (p *Peer) RegFile(f *File, usage Usage) (*MR, error) {
@@ -168,16 +167,16 @@ func (p *Peer) RegFile(f *File, usage Usage) (*MR, error) {
 	case f.over:
 		return nil, closed(op)
 	case usage&FlushPersistent != 0 && !f.persistent:
-		return nil, unsupported(op, "the memory of %s is not persistent, so a flush cannot promise persistence: "+
+		return nil, unsupported(op, "the memory of %s is not persistent, so a flush cannot guarantee persistence: "+
 			"register it without FlushPersistent (see File.FlushUsage), and use File.Sync", f.file.Name())
 	}
 	m, err := p.newMR(op, uint64(len(f.bytes)), f.bytes, usage, func(access ibv.AccessFlags) (*rdma.MR, error) {
 		return p.pd.RegAddress(addressOf(f.bytes), uint64(len(f.bytes)), uint64(addressOf(f.bytes)), access)
 	})
 	if err != nil && f.synchronous && !p.odp && errors.Is(err, rdma.ErrNotSupported) {
-		return nil, &Error{Op: op, Code: ErrProvider, Err: err, Reason: "the kernel lets devices use files on " +
-			"persistent memory (DAX) with on-demand paging only, which this device lacks: use one that has it, or " +
-			"map a device of persistent memory (/dev/dax) and register that with RegAddress"}
+		return nil, &Error{Op: op, Code: ErrProvider, Err: err, Reason: "for files on persistent memory (DAX), the " +
+			"kernel requires on-demand paging, which this device does not support: use a device that does, or " +
+			"map a persistent memory device (/dev/dax) and register that with RegAddress"}
 	}
 	if err != nil {
 		return nil, err
@@ -197,7 +196,7 @@ func (f *File) removeRegion(m *MR) {
 	delete(f.regions, m)
 }
 
-// Close unmaps the memory and closes the file. It fails while the memory is registered.
+// Close unmaps the memory and closes the file. It fails while regions of the memory exist.
 func (f *File) Close() error {
 	const op = "File.Close"
 	if !f.created() {

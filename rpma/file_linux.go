@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open opens a file, but does not follow a symbolic link, by which another user who may write to the directory could
-// choose the file that peers write to.
+// open opens a file. It does not follow a symbolic link in the last element of the name: a user who can write to the
+// directory could otherwise choose the file that peers write to.
 func open(name string, flags int) (*os.File, error) {
 	file, err := os.OpenFile(name, flags|unix.O_NOFOLLOW, 0o600)
 	if errors.Is(err, unix.ELOOP) {
@@ -20,7 +20,7 @@ func open(name string, flags int) (*os.File, error) {
 	return file, err
 }
 
-// extend gives a file a size, and allocates its blocks if the file system can.
+// extend sets the file's size, and allocates its blocks if the file system supports that.
 func extend(file *os.File, size int64) error {
 	for {
 		switch err := unix.Fallocate(int(file.Fd()), 0, 0, size); err {
@@ -35,8 +35,8 @@ func extend(file *os.File, size int64) error {
 	}
 }
 
-// mapShared maps a file, with MAP_SYNC if its file system supports that, as on persistent memory. Kernels and file
-// systems without it return EOPNOTSUPP, and kernels before 4.15 EINVAL.
+// mapShared maps a file. It uses MAP_SYNC if the file system supports it, as on persistent memory. Otherwise kernels
+// return EOPNOTSUPP, or before 4.15 EINVAL.
 func mapShared(file *os.File, size int) (b []byte, persistent bool, err error) {
 	const prot = unix.PROT_READ | unix.PROT_WRITE
 	b, err = unix.Mmap(int(file.Fd()), 0, size, prot, unix.MAP_SHARED_VALIDATE|unix.MAP_SYNC)

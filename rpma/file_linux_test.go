@@ -17,7 +17,7 @@ import (
 
 // TestFile checks that the file contains the data that a peer has written.
 func TestFile(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		name := filepath.Join(t.TempDir(), "memory")
 		f, err := OpenFile(name, FileOptions{Size: 10000})
 		require.NoError(t, err)
@@ -82,14 +82,14 @@ func TestMapFile(t *testing.T) {
 		_, err = MapFile(file, o)
 		assert.ErrorIs(t, err, ErrInvalid)
 	}
-	assert.NoError(t, file.Close(), "it stays open after a failure")
+	assert.NoError(t, file.Close(), "the file stays open if MapFile fails")
 	_, err = MapFile(nil, FileOptions{Size: 1})
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestTruncatedFile checks that a peer's access to a truncated part of a file fails without ending a program.
+// TestTruncatedFile checks that a peer's access to a truncated part of a file fails without crashing a program.
 func TestTruncatedFile(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		name := filepath.Join(t.TempDir(), "memory")
 		f, err := OpenFile(name, FileOptions{Size: 1 << 20})
 		require.NoError(t, err)
@@ -109,7 +109,7 @@ func TestTruncatedFile(t *testing.T) {
 
 // TestOrdinaryFile checks that ordinary files do not support flushes for persistence.
 func TestOrdinaryFile(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	name := filepath.Join(t.TempDir(), "memory")
 	f, err := OpenFile(name, FileOptions{Size: 4096})
 	require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestNoFile(t *testing.T) {
 	_, err = OpenFile(link, FileOptions{Size: 4096})
 	assert.ErrorContains(t, err, "symbolic link")
 	assert.NoFileExists(t, target)
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	_, err = r.a.peer.RegFile(nil, ReadSrc)
 	assert.ErrorIs(t, err, ErrInvalid)
 }

@@ -17,7 +17,7 @@ import (
 
 // TestPersistent checks that a flush for persistence needs the region's usage and the peer's configuration.
 func TestPersistent(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		both := remote(t, r.b.memory(64, WriteDst|FlushVisibility|FlushPersistent))
 		visible := remote(t, r.b.memory(64, WriteDst|FlushVisibility))
 		neither := remote(t, r.b.memory(64, WriteDst))
@@ -46,9 +46,9 @@ func TestPersistent(t *testing.T) {
 	})
 }
 
-// TestFlushOfEitherType checks that memory that is registered for one type of flush supports that type.
+// TestFlushOfEitherType checks that memory registered for one type of flush supports that type.
 func TestFlushOfEitherType(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		r.a.conn.ApplyRemotePeerConfig(PeerConfig{DirectWriteToPmem: true})
 		for to, usage := range map[FlushType]Usage{Visibility: FlushVisibility, Persistent: FlushPersistent} {
 			there := remote(t, r.b.memory(64, WriteDst|usage))
@@ -58,10 +58,10 @@ func TestFlushOfEitherType(t *testing.T) {
 	})
 }
 
-// TestFlushEverywhere checks that a flush of any range succeeds, even if 8 bytes from its start would extend beyond the
+// TestFlushEverywhere checks that a flush succeeds for any range, even if 8 bytes from its start would exceed the
 // region.
 func TestFlushEverywhere(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		for _, size := range []int{1, 7, 8, 9, 100} {
 			to := remote(t, r.b.memory(size, WriteDst|FlushVisibility))
 			for offset := range uint64(size) + 1 {
@@ -72,7 +72,7 @@ func TestFlushEverywhere(t *testing.T) {
 	})
 }
 
-// TestFlushMismatch checks that a flush of a kind that the peer does not permit fails with an error whose hint works.
+// TestFlushMismatch checks that a kind of flush that the peer does not permit fails with a hint that works.
 func TestFlushMismatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b   PeerOptions
@@ -105,9 +105,9 @@ func TestFlushMismatch(t *testing.T) {
 	}
 }
 
-// TestOnlyLastFlushes checks that the IDs of as many flushes as can be outstanding are kept.
+// TestOnlyLastFlushes checks that as many flush ids are kept as flushes can be outstanding.
 func TestOnlyLastFlushes(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		to := remote(t, r.b.memory(64, FlushVisibility))
 		const n = 3 * defaultQueueSize
 		assert.False(t, r.a.conn.sends.wasFlush(0), "there was none")
@@ -121,13 +121,14 @@ func TestOnlyLastFlushes(t *testing.T) {
 	})
 }
 
-// TestNotPersistentMemory checks that a device with native flush accepts only persistent memory for FlushPersistent.
+// TestNotPersistentMemory checks that a device with native flush rejects other than persistent memory for
+// FlushPersistent.
 func TestNotPersistentMemory(t *testing.T) {
-	r := newRig(t, options{soft: soft.Options{Devices: []soft.DeviceOptions{{}, {}}}, a: PeerOptions{ReadFlush: true}})
+	r := newPair(t, options{soft: soft.Options{Devices: []soft.DeviceOptions{{}, {}}}, a: PeerOptions{ReadFlush: true}})
 	_, err := r.b.peer.RegMR(make([]byte, 8), FlushPersistent)
 	assert.ErrorIs(t, err, ErrProvider)
 	assert.ErrorContains(t, err, "Peer.RegMR: ")
-	assert.ErrorContains(t, err, "FlushPersistent; a software device takes all with soft.DeviceOptions.Persistent")
+	assert.ErrorContains(t, err, "FlushPersistent; a software device accepts all with soft.DeviceOptions.Persistent")
 	f, err := OpenFile(filepath.Join(t.TempDir(), "memory"), FileOptions{Size: 4096, AssumePersistent: true})
 	require.NoError(t, err)
 	_, err = r.b.peer.RegFile(f, f.FlushUsage())
@@ -137,7 +138,7 @@ func TestNotPersistentMemory(t *testing.T) {
 	r.a.memory(8, FlushPersistent)
 }
 
-// TestAccess checks that a usage grants the access that it needs, and no more.
+// TestAccess checks that each usage grants exactly the access that it needs.
 func TestAccess(t *testing.T) {
 	const local, remoteWrite, remoteRead = ibv.ACCESS_LOCAL_WRITE, ibv.ACCESS_REMOTE_WRITE, ibv.ACCESS_REMOTE_READ
 	native, reads, iWARP := Peer{nativeFlush: true}, Peer{}, Peer{iWARP: true}
@@ -157,8 +158,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestCapabilityBits compares the bits that verbs.h does not name with the kernel's header. Programs should not have to
-// compile the header's package for three numbers.
+// TestCapabilityBits compares the bits that verbs.h does not define with the kernel's header. The package itself does
+// not import that header's package for three numbers.
 func TestCapabilityBits(t *testing.T) {
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_GLOBAL, uint64(capFlushGlobal))
 	assert.EqualValues(t, uapi.IB_UVERBS_DEVICE_FLUSH_PERSISTENT, uint64(capFlushPersistent))

@@ -28,7 +28,7 @@ func peerAt(t *testing.T, address string) *Peer {
 	return p
 }
 
-// TestHostileHost checks that a host that requests connections and never confirms them does not delay other hosts.
+// TestHostileHost checks that a host that sends connection requests and never confirms them does not delay other hosts.
 func TestHostileHost(t *testing.T) {
 	defer func(d time.Duration) { handshakeTimeout = d }(handshakeTimeout)
 	handshakeTimeout = time.Hour
@@ -53,5 +53,5 @@ func TestHostileHost(t *testing.T) {
 		require.NoError(t, <-connected)
 		require.NoError(t, c.Close())
 	}
-	require.NoError(t, ep.Close()) // which does not wait for the hostile host
+	require.NoError(t, ep.Close()) // does not wait for the hostile host
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// link holds the objects of one end of a connection. A ConnRequest owns it first, then its Conn.
+// link holds the objects of one side of a connection. A ConnRequest owns it first, and then its Conn.
 type link struct {
 	peer    *Peer
 	id      *cm.ID
 	events  *cm.EventChannel
-	channel *rdma.CompChannel // shared by the two queues, or nil
-	cq, rcq *CQ               // rcq is nil, the connection's, or the shared receive queue's
+	channel *rdma.CompChannel // shared by both queues, or nil
+	cq, rcq *CQ               // rcq belongs to the connection or the shared receive queue, or is nil
 	qp      *rdma.QP
 	srq     *SRQ
 	sends   sends
 	recvs   recvs
 }
 
-// newLink takes over the ID, which must have a device, and moves it to its own event channel.
+// newLink takes over an ID that has a device, and moves it to its own event channel.
 func newLink(op string, p *Peer, id *cm.ID, config *ConnConfig) (*link, error) {
 	l := &link{peer: p, id: id, srq: config.SRQ}
 	if err := l.open(config); err != nil {
@@ -40,8 +40,8 @@ func (l *link) open(config *ConnConfig) error {
 		return err
 	}
 	if own := l.peer.device; device != own.Device {
-		return &Error{Op: "Peer", Code: ErrInvalid, Reason: fmt.Sprintf("the route to the other side is on device %s, "+
-			"but the peer is on %s", device.Name(), own.Name())}
+		return &Error{Op: "Peer", Code: ErrInvalid, Reason: fmt.Sprintf("the route to the other side uses device %s, "+
+			"but the peer uses %s", device.Name(), own.Name())}
 	}
 	if l.events, err = l.peer.device.manager.createEventChannel(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 		l.rcq, recvCQ = l.srq.cq, l.srq.cq
 	}
 	pd := l.peer.pd.Ptr()
-	if pd == 0 { // otherwise the ID would use its default PD
+	if pd == 0 { // otherwise CreateQP would use the ID's default PD
 		return closed("Peer")
 	}
 	attr := &ibv.QPInitAttrEx{
@@ -82,7 +82,7 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 			MaxRecvSGE: 1, MaxInlineData: atomicWriteSize},
 	}
 	if l.srq != nil {
-		if attr.SRQ = l.srq.srq.Ptr(); attr.SRQ == 0 { // otherwise the queue pair would get its own receive queue
+		if attr.SRQ = l.srq.srq.Ptr(); attr.SRQ == 0 { // closed: the queue pair would get its own receive queue
 			return closed("SRQ")
 		}
 	}
@@ -92,7 +92,7 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 	if l.peer.nativeAtomicWrite {
 		attr.SendOpsFlags |= ibv.QP_EX_WITH_ATOMIC_WRITE
 	}
-	if attr.SendOpsFlags != 0 { // an extended queue pair must list all operations that it posts
+	if attr.SendOpsFlags != 0 { // an extended queue pair must list all of its operations
 		attr.SendOpsFlags |= ibv.QP_EX_WITH_RDMA_READ | ibv.QP_EX_WITH_RDMA_WRITE |
 			ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM | ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM
 		attr.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
@@ -107,21 +107,21 @@ func (l *link) createQueues(config *ConnConfig) (err error) {
 }
 
 // param returns librpma's connection parameters: the device's maximum number of outstanding reads, flow control, 7
-// retries, and infinite retries while the peer has no receive posted.
+// retries, and unlimited RNR retries.
 func param() *rdmacm.ConnParam {
 	p := cm.DefaultConnParam()
 	p.FlowControl = 1
 	return &p
 }
 
-// close closes everything. After a failure it can be called again and continues. Waits for the link's completions and
-// events end when its objects are closed; ended waits for other users of the completion queues.
+// close closes everything. If it fails, it can be called again and continues where it stopped. Closing the objects ends
+// waits for the link's completions and events; the functions ended wait for other users of the completion queues.
 func (l *link) close(ended ...func() error) error {
-	if err := l.id.Close(); err != nil { // with the queue pair; it disconnects
+	if err := l.id.Close(); err != nil { // disconnects, and closes the queue pair
 		return err
 	}
-	for _, end := range ended {
-		if err := end(); err != nil {
+	for _, side := range ended {
+		if err := side(); err != nil {
 			return err
 		}
 	}
@@ -152,10 +152,10 @@ func (l *link) closeAfter(op string, err error) error {
 	return failed(op, err)
 }
 
-// unanswered closes the link of a request that could not be answered. It returns err, unless the peer has withdrawn the
-// request, which is not an error.
+// unanswered closes the link of a request that could not be answered. It returns err, or nil if the peer has withdrawn
+// the request.
 func (l *link) unanswered(op string, err error) error {
-	if l.id.Reject(nil) == nil { // the peer still waits
+	if l.id.Reject(nil) == nil { // the peer is still waiting
 		return l.closeAfter(op, err)
 	}
 	logWarn("peer withdrew its request", "error", err)

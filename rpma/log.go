@@ -9,9 +9,8 @@ import (
 
 var logger atomic.Pointer[slog.Logger]
 
-// SetLogger makes the package log: slog.LevelInfo for connections and events, slog.LevelWarn for unexpected events.
-// nil, the initial value, disables logging. Errors are returned, never only logged, and operations log nothing. The
-// logger selects levels.
+// SetLogger sets the package's logger, which receives connections and events at slog.LevelInfo and unexpected events at
+// slog.LevelWarn. nil, the initial value, disables logging. Errors are always returned, and operations are not logged.
 //
 // C: rpma_log_set_function, rpma_log_set_threshold, rpma_log_get_threshold
 func SetLogger(l *slog.Logger) { logger.Store(l) }

@@ -16,9 +16,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestBatch checks that operations of every kind are posted in their order and can be posted again.
+// TestBatch checks that operations of every kind are posted in order and can be posted again.
 func TestBatch(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, there), r.a.conn
 		b, err := c.NewBatch(8)
@@ -92,7 +92,7 @@ func TestBatchNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to := remote(t, there)
 		b, err := r.a.conn.NewBatch(4)
@@ -117,7 +117,7 @@ func TestBatchNoAllocation(t *testing.T) {
 
 // TestAsync checks that goroutines can wait for their own operations in any order.
 func TestAsync(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		const workers, rounds = 4, 50
 		here, there := r.a.memory(64*workers, everyUsage), r.b.memory(64*workers, everyUsage)
 		to := remote(t, there)
@@ -168,7 +168,7 @@ func TestAsync(t *testing.T) {
 	})
 }
 
-// TestAsyncMessages checks that receives can be waited for if they complete in the same queue.
+// TestAsyncMessages checks that receives that complete in the same queue can be waited for.
 func TestAsyncMessages(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{RecvCQSize: 1}})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -276,7 +276,7 @@ func TestAsyncNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, ctx := remote(t, there), soon(t)
 		async, err := r.a.conn.NewAsync(2)

@@ -45,8 +45,8 @@ func (p *Peer) RegBuffer(b *rdma.Buffer, usage Usage) (*MR, error) {
 		func(access ibv.AccessFlags) (*rdma.MR, error) { return p.pd.RegBuffer(b, access) })
 }
 
-// RegAddress registers memory by address: memory of another library, or of a mapping. It must stay mapped until the
-// region is closed. The region's Bytes returns nil.
+// RegAddress registers memory at an address, such as memory of another library or a mapping. It must stay mapped until
+// the region is closed. The region's Bytes method returns nil.
 //
 // C: rpma_mr_reg
 func (p *Peer) RegAddress(address uintptr, length uint64, usage Usage) (*MR, error) {
@@ -73,15 +73,15 @@ func (p *Peer) newMR(op string, length uint64, b []byte, usage Usage,
 	if err != nil {
 		if p.nativeFlush && usage&FlushPersistent != 0 && errors.Is(err, syscall.EINVAL) {
 			return nil, &Error{Op: op, Code: ErrProvider, Err: err,
-				Reason: "the device flushes natively, and may take only persistent memory for FlushPersistent; a " +
-					"software device takes all with soft.DeviceOptions.Persistent"}
+				Reason: "the device flushes natively, and may accept only persistent memory for FlushPersistent; a " +
+					"software device accepts all with soft.DeviceOptions.Persistent"}
 		}
 		return nil, failed(op, err)
 	}
 	return &MR{mr: mr, usage: usage, region: mr.Region(), bytes: b}, nil
 }
 
-// Close deregisters the memory. No operation that uses it may be in progress, here or at a peer.
+// Close deregisters the memory. No operation that uses it may be in progress, on this side or at a peer.
 //
 // C: rpma_mr_dereg
 func (m *MR) Close() error {
@@ -143,7 +143,7 @@ func (m *MR) RDMA() *rdma.MR {
 	return m.mr
 }
 
-// Descriptor returns the data with which a peer accesses the region: address, length, key and usage, little-endian.
+// Descriptor returns the data that a peer needs to access the region: address, length, key and usage, little-endian.
 //
 // C: rpma_mr_get_descriptor, rpma_mr_get_descriptor_size
 func (m *MR) Descriptor() (d [MRDescriptorSize]byte) {
@@ -157,8 +157,8 @@ func (m *MR) Descriptor() (d [MRDescriptorSize]byte) {
 	return d
 }
 
-// Advise announces that length bytes at an offset will be used soon, in a region with on-demand paging. The error is
-// ErrNotSupported if the device has no such advice, and ErrInvalid for a range or an advice that it rejects.
+// Advise announces that length bytes at an offset of a region with on-demand paging will be used soon. The error is
+// ErrNotSupported if the device does not support such advice, and ErrInvalid if it rejects the range or the advice.
 //
 // C: rpma_mr_advise
 func (m *MR) Advise(offset, length uint64, advice ibv.IBUverbsAdviseMRAdvice, flags ibv.IBUverbsAdviseMRFlag) error {
@@ -191,17 +191,17 @@ func (m *MR) entry(op string, offset, length uint64) (ibv.SGE, error) {
 	return m.part(offset, length), nil
 }
 
-// has reports whether the region is open and a part lies in it and is not too long for an operation.
+// has reports whether the region is open, contains the range, and the range is short enough for one operation.
 func (m *MR) has(offset, length uint64) bool {
 	return length <= maxMessage && inside(offset, length, m.region.Length) && !m.closing.Load()
 }
 
-// part is entry for a part that has been checked by has.
+// part returns the entry for a range for which has has returned true.
 func (m *MR) part(offset, length uint64) ibv.SGE {
 	return ibv.SGE{Addr: m.region.Address + offset, Length: uint32(length), LKey: m.region.LKey}
 }
 
-// inside reports whether length bytes at an offset lie in memory of size bytes.
+// inside reports whether memory of size bytes contains length bytes at an offset.
 func inside(offset, length, size uint64) bool { return offset <= size && length <= size-offset }
 
 func (m *MR) outOfRange(op string, offset, length uint64) error {
@@ -211,14 +211,14 @@ func (m *MR) outOfRange(op string, offset, length uint64) error {
 	if length > maxMessage {
 		return tooLong(op, length)
 	}
-	return invalid(op, "%d bytes at offset %d of a region of %d", length, offset, m.region.Length)
+	return invalid(op, "%d bytes at offset %d exceed the region's %d bytes", length, offset, m.region.Length)
 }
 
 func tooLong(op string, length uint64) error {
 	return invalid(op, "%d bytes exceed the maximum transfer of %d", length, uint64(maxMessage))
 }
 
-// RemoteMR is memory of a peer. It is a value and need not be closed.
+// RemoteMR is a peer's memory region. It is a value and need not be closed.
 //
 // C: rpma_mr_remote_delete
 type RemoteMR struct {
@@ -229,8 +229,8 @@ type RemoteMR struct {
 }
 
 // ParseRemoteMR parses the descriptor of a peer's region. The descriptor is untrusted: a wrong size, no usage, no
-// memory, and memory beyond the end of the address space are rejected. Whether the peer grants the usage is known only
-// when the region is used.
+// memory, or a range that exceeds the address space is an error. Only an operation shows whether the peer really grants
+// the usage.
 //
 // C: rpma_mr_remote_from_descriptor
 func ParseRemoteMR(descriptor []byte) (*RemoteMR, error) {
@@ -256,7 +256,8 @@ func ParseRemoteMR(descriptor []byte) (*RemoteMR, error) {
 	return m, nil
 }
 
-// String describes the memory without its key: "remote MR of 4096 bytes at 0x7f0000001000 (WriteDst|FlushVisibility)".
+// String describes the memory without its key, such as "remote MR of 4096 bytes at 0x7f0000001000
+// (WriteDst|FlushVisibility)".
 func (m *RemoteMR) String() string {
 	if m == nil {
 		return "no remote MR"
@@ -292,7 +293,7 @@ func (m *RemoteMR) FlushTypes() Usage {
 	return m.usage & (FlushVisibility | FlushPersistent)
 }
 
-// outOfRange returns the error for a part outside of the region.
+// outOfRange returns the error for a range that exceeds the region.
 func (m *RemoteMR) outOfRange(op string, offset, length uint64) error {
-	return invalid(op, "%d bytes at offset %d of the peer's region of %d", length, offset, m.length)
+	return invalid(op, "%d bytes at offset %d exceed the peer's region of %d bytes", length, offset, m.length)
 }

@@ -21,7 +21,7 @@ import (
 // TestDescriptor checks that a descriptor has 21 bytes in little-endian order, and that invalid descriptors are
 // rejected.
 func TestDescriptor(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	m := r.a.memory(0x1234, ReadSrc|FlushVisibility)
 	d := m.Descriptor()
 	require.Len(t, d, 21)
@@ -55,7 +55,7 @@ func TestDescriptor(t *testing.T) {
 	assert.NoError(t, err, "the last byte of the address space")
 }
 
-// FuzzDescriptors checks that no operation exceeds the range of a descriptor, whatever the peer sends.
+// FuzzDescriptors checks that no operation exceeds the range in a descriptor, for any descriptor.
 func FuzzDescriptors(f *testing.F) {
 	f.Add(bytes.Repeat([]byte{1}, 21), uint64(3), uint64(4))
 	f.Fuzz(func(t *testing.T, d []byte, offset, length uint64) {
@@ -95,7 +95,7 @@ func TestPeerConfig(t *testing.T) {
 
 // TestRegister registers memory of every kind and checks that invalid registrations are rejected.
 func TestRegister(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	p := r.a.peer
 	for _, usage := range []Usage{0} {
 		_, err := p.RegMR(make([]byte, 8), usage)
@@ -125,7 +125,7 @@ func TestRegister(t *testing.T) {
 }
 
 func TestAdvise(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	m := r.a.memory(4096, everyUsage)
 	odp, err := ODPCapable(r.a.device.Device)
 	require.NoError(t, err)
@@ -133,14 +133,14 @@ func TestAdvise(t *testing.T) {
 	const prefetch = ibv.IBUverbsAdviseMRAdvice(ibv.ADVISE_MR_ADVICE_PREFETCH_WRITE)
 	assert.ErrorIs(t, m.Advise(4000, 200, prefetch, 0), ErrInvalid, "beyond the end")
 	assert.ErrorIs(t, m.Advise(0, 4096, 99, 0), ErrNotSupported, "unknown advice")
-	if err := m.Advise(0, 4096, prefetch, 0); err != nil { // the memory has no on-demand paging
+	if err := m.Advise(0, 4096, prefetch, 0); err != nil { // not supported without on-demand paging
 		assert.ErrorIs(t, err, ErrInvalid)
 	}
 }
 
 // TestAnyOrder checks that Close fails while another object needs this one, and succeeds afterwards.
 func TestAnyOrder(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressB)
 	require.NoError(t, err)
 	p, err := NewPeer(device, PeerOptions{})
@@ -176,7 +176,7 @@ func TestAnyOrder(t *testing.T) {
 
 // TestClosedConnection checks that every method of a closed connection fails and none panics.
 func TestClosedConnection(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, there), r.a.conn
 		b, err := c.NewBatch(2)
@@ -209,7 +209,7 @@ func TestClosedConnection(t *testing.T) {
 
 // TestCloseDuringUse checks that closing a connection ends the calls of other goroutines.
 func TestCloseDuringUse(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, there), r.a.conn
 		ctx := soon(t)
@@ -240,14 +240,14 @@ func TestSRQ(t *testing.T) {
 		config SRQConfig
 		conn   ConnConfig
 	}{
-		"completion queue of its own":     {},
+		"its own completion queue":        {},
 		"completion queue of connections": {config: SRQConfig{RecvCQSize: -1}, conn: ConnConfig{RecvCQSize: 1}},
 		"the only queue of connections":   {config: SRQConfig{RecvCQSize: -1}},
 		"the shared channel of connections": {config: SRQConfig{RecvCQSize: -1},
 			conn: ConnConfig{RecvCQSize: 1, SharedChannel: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, options{})
+			r := newPair(t, options{})
 			srq, err := r.b.peer.NewSRQ(c.config)
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, srq.Close()) })
@@ -257,13 +257,13 @@ func TestSRQ(t *testing.T) {
 				require.NoError(t, srq.Recv(there, 8*i, 8, i))
 			}
 			err = srq.Recv(nil, 0, 0, 99)
-			assert.ErrorContains(t, err, "SRQ.Recv", "it is full")
+			assert.ErrorContains(t, err, "SRQ.Recv", "the queue is full")
 			assert.ErrorIs(t, srq.Recv(nil, 0, 1, 0), ErrInvalid)
 			for i := range uint64(3) {
 				a, b := r.connect(options{connB: &c.conn})
-				assert.ErrorIs(t, b.Recv(there, 0, 8, 0), ErrProvider, "it receives from the shared queue")
+				assert.ErrorIs(t, b.Recv(there, 0, 8, 0), ErrProvider, "receives come from the shared queue")
 				require.NoError(t, a.SendWithImm(here, 0, 8, Always, uint32(i), 1))
-				e := end{t: t, conn: a}
+				e := side{t: t, conn: a}
 				e.done(1)
 				q := b.RecvCQ()
 				if c.config.RecvCQSize == 0 {
@@ -308,7 +308,7 @@ func TestConnConfig(t *testing.T) {
 		_, err := bad.complete("")
 		assert.ErrorIs(t, err, ErrInvalid)
 	}
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	srq, err := r.a.peer.NewSRQ(SRQConfig{RQSize: 3, RecvCQSize: 30})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srq.Close()) })
@@ -318,9 +318,9 @@ func TestConnConfig(t *testing.T) {
 	assert.ErrorIs(t, err, ErrInvalid)
 }
 
-// TestReceiveBeforeConnection checks that a receive that was posted to a request gets the first message.
+// TestReceiveBeforeConnection checks that a receive posted to a request gets the connection's first message.
 func TestReceiveBeforeConnection(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	here, there := r.a.memory(8, everyUsage), r.b.memory(8, everyUsage)
 	copy(here.Bytes(), "first")
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
@@ -344,7 +344,7 @@ func TestReceiveBeforeConnection(t *testing.T) {
 
 // TestFindDevice finds devices by their own and by remote addresses, and checks that invalid addresses are rejected.
 func TestFindDevice(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	assert.Equal(t, "soft0", r.a.device.Name())
 	for host, name := range map[string]string{addressB: "soft1", "soft1": "soft1"} {
 		d, err := FindDeviceOn(soon(t), r.fabric, Remote, host)
@@ -368,8 +368,8 @@ func TestFindDevice(t *testing.T) {
 
 // TestOtherDevice checks that a peer connects only over its own device.
 func TestOtherDevice(t *testing.T) {
-	r := newRig(t, options{})
-	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressA) // so connections choose their source
+	r := newPair(t, options{})
+	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressA) // without a source address
 	require.NoError(t, err)
 	p, err := NewPeer(device, PeerOptions{})
 	require.NoError(t, err)
@@ -380,7 +380,7 @@ func TestOtherDevice(t *testing.T) {
 	require.NoError(t, device.Close())
 }
 
-// TestLogger checks that events are logged with the number of their queue pair.
+// TestLogger checks that events are logged with the queue pair's number.
 func TestLogger(t *testing.T) {
 	var text bytes.Buffer
 	SetLogger(slog.New(slog.NewTextHandler(&text, nil)))

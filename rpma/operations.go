@@ -9,9 +9,9 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Each operation posts one request and does not wait. Its completion has the id and appears in [Conn.CQ] if flags
-// request it or if the request fails. Until then the device owns the local memory. A full queue rejects operations with
-// ENOMEM; polling completions frees it.
+// Each operation posts one request and does not wait. Its completion has the operation's id, and appears in [Conn.CQ]
+// if flags request it or if the request fails. Until the operation has completed, the device owns the local memory.
+// Operations on a full queue fail with ENOMEM; poll completions to free the queue.
 
 // Read reads length bytes at an offset of the peer's region src into dst. For an empty read, both regions may be nil;
 // offsets and length must then be 0.
@@ -45,8 +45,8 @@ func (c *Conn) Write(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length
 	return c.sends.post(op, src, srcOffset, length)
 }
 
-// WriteWithImm is a Write that also completes a receive of the peer, with immediate data in host byte order. The memory
-// of the receive, if any, is not changed.
+// WriteWithImm is Write that also completes a receive of the peer, with immediate data in host byte order. It does not
+// change the receive's memory, if any.
 //
 // C: rpma_write_with_imm
 func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64, flags Flags,
@@ -64,8 +64,9 @@ func (c *Conn) WriteWithImm(dst *RemoteMR, dstOffset uint64, src *MR, srcOffset,
 	return c.sends.post(op, src, srcOffset, length)
 }
 
-// AtomicWrite writes 8 bytes at an offset of the peer's region dst, which must be a multiple of 8: a reader there sees
-// all of them or none. It is executed after earlier flushes, so it can publish data that they made persistent.
+// AtomicWrite writes 8 bytes at an offset of the peer's region dst, which must be a multiple of 8. A reader at the peer
+// sees all of them or none. The write is executed after earlier flushes, so it can publish data that they have made
+// persistent.
 //
 // C: rpma_atomic_write
 func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags Flags, id uint64) error {
@@ -87,9 +88,9 @@ func (c *Conn) AtomicWrite(dst *RemoteMR, dstOffset uint64, value [8]byte, flags
 	return s.ended(op, s.qp.PostProgram(s.atomic.program))
 }
 
-// Flush flushes length bytes at an offset of the peer's region: all data that was written there before, over this
-// connection. See the package's documentation. The error is ErrNotSupported if the region does not support it or, for
-// Persistent, the applied configuration of the peer does not.
+// Flush flushes length bytes at an offset of the peer's region: all data that this connection has written there before.
+// See the package's documentation. The error is ErrNotSupported if the region does not support this flush or if, for
+// Persistent, the applied peer configuration does not.
 //
 // C: rpma_flush
 func (c *Conn) Flush(dst *RemoteMR, dstOffset, length uint64, to FlushType, flags Flags, id uint64) error {
@@ -170,7 +171,7 @@ func placement(to FlushType) ibv.PlacementType {
 	return ibv.FLUSH_GLOBAL
 }
 
-// The checks of operations are short, so that they can be inlined; the functions here build their errors.
+// The checks of operations are small enough to be inlined. Separate functions create their errors.
 
 func badFlags(op string, flags Flags) error {
 	return invalid(op, "invalid flags %#x; use OnError or Always", uint8(flags))
@@ -258,7 +259,7 @@ func (c *Conn) flushErr(op string, dst *RemoteMR, offset, length uint64, to Flus
 	case to > Visibility:
 		return invalid(op, "invalid flush type %v", to)
 	case to == Persistent && !c.pmem.Load():
-		return unsupported(op, "peer does not guarantee that data from its device is persistent; transfer its "+
+		return unsupported(op, "peer does not guarantee that data written by its device is persistent; transfer its "+
 			"PeerConfig and pass it to ApplyRemotePeerConfig")
 	case dst.usage&to.usage() == 0:
 		return unsupported(op, "peer's region does not support flush for %v, only %v", to, dst.usage)
@@ -266,9 +267,9 @@ func (c *Conn) flushErr(op string, dst *RemoteMR, offset, length uint64, to Flus
 	return dst.outOfRange(op, offset, length)
 }
 
-// CompletionErr returns nil for a successful completion of the connection, and an error that explains a failed one. The
-// error matches an *rdma.CompletionError. For a rejected flush, it explains whether the two sides use different kinds
-// of flush.
+// CompletionErr returns an error that explains a failed completion of the connection, or nil for a successful one. The
+// error matches an *rdma.CompletionError. If it may be a flush that the peer has rejected, the text explains how the
+// two sides differ.
 func (c *Conn) CompletionErr(wc *ibv.WC) error {
 	err := rdma.CompletionErr(wc)
 	if err == nil {
@@ -282,14 +283,14 @@ func (c *Conn) CompletionErr(wc *ibv.WC) error {
 	return e
 }
 
-// flushMismatch explains a rejected flush.
+// flushMismatch explains why the peer may have rejected a flush.
 func (c *Conn) flushMismatch() string {
 	if c.peer.nativeFlush {
-		return "this side flushes natively, and the peer's region does not permit it, probably because the peer " +
-			"flushes with reads: its device lacks a kind of native flush, or its librpma is older than 1.3.0; " +
+		return "this side flushes natively, which the peer's region does not permit, probably because the peer " +
+			"flushes with reads (its device does not support native flush, or its librpma is older than 1.3.0); " +
 			"set PeerOptions.ReadFlush on this side"
 	}
-	return "this side flushes with RDMA READs, and the peer's region does not permit reads, probably because the " +
-		"peer flushes natively; add ReadSrc to the region's usage at the peer, or flush natively on this side, which " +
-		"needs a device with both kinds of native flush and no PeerOptions.ReadFlush"
+	return "this side flushes with RDMA READs, which the peer's region does not permit, probably because the " +
+		"peer flushes natively; add ReadSrc to the region's usage at the peer, or flush natively on this side, with " +
+		"a device that supports both kinds of native flush and without PeerOptions.ReadFlush"
 }

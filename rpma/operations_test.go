@@ -22,8 +22,8 @@ const everyUsage = ReadSrc | ReadDst | WriteSrc | WriteDst | FlushVisibility | S
 var flushWays = map[string]PeerOptions{"native": {}, "plain": {ReadFlush: true, PlainAtomicWrite: true},
 	"read flush": {ReadFlush: true}}
 
-// eachWay runs a test with each of them.
-func eachWay(t *testing.T, test func(t *testing.T, r *rig)) {
+// eachWay runs a test with each of flushWays.
+func eachWay(t *testing.T, test func(t *testing.T, r *pair)) {
 	for name, way := range flushWays {
 		t.Run(name, func(t *testing.T) { test(t, connected(t, options{a: way, b: way})) })
 	}
@@ -31,7 +31,7 @@ func eachWay(t *testing.T, test func(t *testing.T, r *rig)) {
 
 // TestEndToEnd writes to a peer's memory, flushes it, and reads it back.
 func TestEndToEnd(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		there := r.b.memory(4096, ReadSrc|WriteDst|FlushVisibility)
 		here := r.a.memory(4096, WriteSrc|ReadDst)
 		to := remote(t, there)
@@ -47,7 +47,7 @@ func TestEndToEnd(t *testing.T) {
 }
 
 func TestOpcodes(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		there, here := r.b.memory(64, everyUsage), r.a.memory(64, everyUsage)
 		to, c := remote(t, there), r.a.conn
 		atomic, flush := ibv.WC_RDMA_WRITE, ibv.WC_RDMA_READ
@@ -81,7 +81,7 @@ func TestOpcodes(t *testing.T) {
 	})
 }
 
-// TestMessages checks that a message arrives completely, with its immediate data.
+// TestMessages checks that messages and their immediate data arrive.
 func TestMessages(t *testing.T) {
 	r := connected(t, options{connB: &ConnConfig{RecvCQSize: 10}})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
@@ -101,7 +101,7 @@ func TestMessages(t *testing.T) {
 			got, ok := Immediate(&wc)
 			assert.True(t, ok, name)
 			assert.Equal(t, imm, got, name)
-			// C programs see network order, and call ntohl
+			// C programs see network order and call ntohl.
 			var wire [4]byte
 			binary.NativeEndian.PutUint32(wire[:], uint32(*wc.ImmData()))
 			assert.Equal(t, imm, binary.BigEndian.Uint32(wire[:]))
@@ -143,7 +143,7 @@ func TestEmptyOperations(t *testing.T) {
 
 // TestFlags checks that with OnError, only a failure causes a completion.
 func TestFlags(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, there), r.a.conn
 		require.NoError(t, c.Write(to, 0, here, 0, 8, OnError, 1))
@@ -171,7 +171,7 @@ func TestFlags(t *testing.T) {
 
 // TestAtomicWriteFence checks that an atomic write waits for earlier flushes, with a fence unless both are native.
 func TestAtomicWriteFence(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		fenced := !(r.a.peer.NativeFlush() && r.a.peer.NativeAtomicWrite())
 		to := remote(t, r.b.memory(64, everyUsage))
 		assert.Equal(t, fenced, r.a.conn.sends.fence == ibv.SEND_FENCE)
@@ -190,11 +190,11 @@ func TestAtomicWriteFence(t *testing.T) {
 
 // TestAtomicWrite checks that an atomic write writes all 8 bytes and no others.
 func TestAtomicWrite(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		there := r.b.memory(24, everyUsage)
 		to := remote(t, there)
 		value := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
-		for i := range 3 { // the request is used again
+		for i := range 3 { // reuses the request
 			value[0] = byte(i)
 			require.NoError(t, r.a.conn.AtomicWrite(to, 8, value, Always, uint64(i)))
 			r.a.done(uint64(i))
@@ -205,9 +205,9 @@ func TestAtomicWrite(t *testing.T) {
 	})
 }
 
-// TestArguments checks that invalid arguments are rejected before posting, with librpma's code.
+// TestArguments checks that invalid arguments are rejected before posting, with librpma's codes.
 func TestArguments(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, there), r.a.conn
 		const far = ^uint64(0)

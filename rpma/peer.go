@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Peer represents this side on a device. It owns memory regions and connections.
+// Peer is this side on a device. Memory regions and connections belong to it.
 type Peer struct {
 	device            *Device
 	pd                *rdma.PD
@@ -21,12 +21,12 @@ type Peer struct {
 	iWARP             bool
 }
 
-// PeerOptions change how a peer flushes and writes atomically. The zero value behaves like librpma 1.3.0.
+// PeerOptions change how a peer flushes and writes atomically. The zero value is compatible with librpma 1.3.0.
 type PeerOptions struct {
-	// ReadFlush flushes with 8-byte reads, and registers memory for such flushes, even on a device with native flush.
-	// Peers that use librpma before 1.3.0, or a build without native flush, need it.
+	// ReadFlush makes the peer flush with 8-byte reads, and register memory for such flushes, even on a device with
+	// native flush. Use it if the other side has a librpma before 1.3.0, or one built without native flush.
 	ReadFlush bool
-	// PlainAtomicWrite writes atomically with a fenced RDMA WRITE even on a device with native atomic writes.
+	// PlainAtomicWrite implements atomic writes by a fenced RDMA WRITE, even on a device with native atomic writes.
 	PlainAtomicWrite bool
 }
 
@@ -88,10 +88,10 @@ func (p *Peer) PD() *rdma.PD {
 // NativeFlush reports whether the peer flushes natively rather than with 8-byte reads.
 func (p *Peer) NativeFlush() bool { return p != nil && p.nativeFlush }
 
-// NativeAtomicWrite reports whether the peer has native atomic writes rather than RDMA WRITEs.
+// NativeAtomicWrite reports whether the peer writes atomically with native atomic writes rather than RDMA WRITEs.
 func (p *Peer) NativeAtomicWrite() bool { return p != nil && p.nativeAtomicWrite }
 
-// ODPCapable reports whether a device has on-demand paging for reads and writes of reliable connections.
+// ODPCapable reports whether a device supports on-demand paging for RDMA READ and WRITE on reliable connections.
 //
 // C: rpma_utils_ibv_context_is_odp_capable
 func ODPCapable(device *rdma.Device) (bool, error) {
@@ -119,7 +119,7 @@ func (p *Peer) access(u Usage) (access ibv.AccessFlags) {
 	if u&(ReadDst|WriteSrc|WriteDst|RecvDst) != 0 {
 		access |= ibv.ACCESS_LOCAL_WRITE
 	}
-	if u&WriteDst != 0 || u&ReadDst != 0 && p.iWARP { // with iWARP, a read response is a write of the peer
+	if u&WriteDst != 0 || u&ReadDst != 0 && p.iWARP { // on iWARP, a read response is a write by the peer
 		access |= ibv.ACCESS_REMOTE_WRITE
 	}
 	switch flush := u & (FlushVisibility | FlushPersistent); {
@@ -136,8 +136,8 @@ func (p *Peer) access(u Usage) (access ibv.AccessFlags) {
 	return access
 }
 
-// register calls reg, and repeats it with on-demand paging if the device cannot pin the memory, for example of a file
-// on persistent memory.
+// register calls reg. If the device cannot pin the memory, such as a file on persistent memory, it calls reg again with
+// on-demand paging.
 func (p *Peer) register(u Usage, reg func(ibv.AccessFlags) (*rdma.MR, error)) (*rdma.MR, error) {
 	access := p.access(u)
 	mr, err := reg(access)
@@ -147,10 +147,10 @@ func (p *Peer) register(u Usage, reg func(ibv.AccessFlags) (*rdma.MR, error)) (*
 	return mr, err
 }
 
-// PeerConfig is the configuration that a side sends to its peers.
+// PeerConfig is the configuration that one side sends to its peers.
 type PeerConfig struct {
-	// DirectWriteToPmem means that data is persistent once it has left the device, because processor caches do not
-	// retain it. A peer's flush for persistence needs it.
+	// DirectWriteToPmem states that data is persistent once it has left the device, because processor caches do not
+	// hold it back. Peers' flushes for persistence require it.
 	//
 	// C: rpma_peer_cfg_set_direct_write_to_pmem, rpma_peer_cfg_get_direct_write_to_pmem
 	DirectWriteToPmem bool
@@ -168,8 +168,7 @@ func (c PeerConfig) Descriptor() [PeerConfigDescriptorSize]byte {
 	return [...]byte{0}
 }
 
-// ParsePeerConfig parses the descriptor of a peer. The descriptor is untrusted: anything but one byte of 0 or 1 is
-// rejected.
+// ParsePeerConfig parses a peer's descriptor, which is untrusted. Anything except a single byte 0 or 1 is an error.
 //
 // C: rpma_peer_cfg_from_descriptor
 func ParsePeerConfig(descriptor []byte) (PeerConfig, error) {

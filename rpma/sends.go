@@ -18,25 +18,25 @@ const (
 	rawSize         = readFlushSize + atomicWriteSize
 )
 
-// sends posts to the send queue of a connection. It has one preallocated request of each type.
+// sends posts to a connection's send queue. It has one preallocated request of each type.
 type sends struct {
 	mu     lock.Lock
 	qp     *rdma.QP
-	batch  *rdma.SendBatch // of one request
+	batch  *rdma.SendBatch // contains one request
 	wr     *ibv.SendWR     // that request
 	sge    *ibv.SGE        // its entry
-	flush  native          // for a device with native flush
-	atomic native          // for a device with native atomic writes
-	raw    *MR             // for a device that lacks one of them: flushes read to its first 8 bytes
-	value  []byte          // the other 8 bytes, which hold the value of an atomic write until it is posted
-	// fence is a flag of atomic writes: they wait for earlier flushes, unless the device keeps both in order.
+	flush  native          // with native flush
+	atomic native          // with native atomic writes
+	raw    *MR             // without one of them: flushes read into its first 8 bytes
+	value  []byte          // the other 8 bytes: the value of an atomic write until it is posted
+	// fence is a flag of atomic writes: they wait for earlier flushes, unless the device executes both in order.
 	fence ibv.SendFlags
 
 	flushes uint64
-	recent  []uint64 // ids of the last flushes, as many as can be outstanding; its length is a power of two
+	recent  []uint64 // ids of the last flushes, as many as can be outstanding; the length is a power of two
 }
 
-// native is a request that only the builders of an extended queue pair can post.
+// native is a request that can be posted only through an extended queue pair.
 type native struct {
 	program *rdma.WRProgram
 	request rdma.WRRequest
@@ -93,7 +93,7 @@ func (s *sends) close() error {
 	return nil
 }
 
-// begin locks s until post, and returns the request with its id, operation and flags.
+// begin locks s and returns the request with its id, opcode and flags set; post unlocks s.
 func (s *sends) begin(id uint64, opcode ibv.WROpcode, flags Flags) *ibv.SendWR {
 	s.mu.Lock()
 	w := s.wr
@@ -107,7 +107,7 @@ func to(w *ibv.SendWR, r *RemoteMR, offset uint64) {
 	remote.RemoteAddr, remote.RKey = r.address+offset, r.rkey
 }
 
-// post sets the memory of the request, posts it, and releases the lock.
+// post sets the request's local memory, posts it, and unlocks s.
 func (s *sends) post(op string, local *MR, offset, length uint64) error {
 	w := s.wr
 	if w.NumSGE = 0; length != 0 {
@@ -122,7 +122,7 @@ func (s *sends) post(op string, local *MR, offset, length uint64) error {
 	return nil
 }
 
-// ended releases the lock after the post of a native request, and returns the operation's result.
+// ended unlocks s after a native request was posted, and returns the operation's result.
 func (s *sends) ended(op string, err error) error {
 	s.mu.Unlock()
 	if err != nil {
@@ -131,19 +131,19 @@ func (s *sends) ended(op string, err error) error {
 	return nil
 }
 
-// flushingRead returns the range that a read reads to flush a part of a region. All of it lies in the region.
+// flushingRead returns the range that a read must have to flush at an offset. The region contains all of it.
 func (s *sends) flushingRead(dst *RemoteMR, offset uint64) (remote uint64, length uint64) {
 	length = min(readFlushSize, dst.length)
 	return dst.address + min(offset, dst.length-length), length
 }
 
-// flushed records the id of a flush for wasFlush. The caller holds mu.
+// flushed records the id of a flush. The caller holds mu.
 func (s *sends) flushed(id uint64) {
 	s.recent[s.flushes&uint64(len(s.recent)-1)] = id
 	s.flushes++
 }
 
-// wasFlush reports whether one of the last flushes had an id.
+// wasFlush reports whether one of the last flushes had the id.
 func (s *sends) wasFlush(id uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

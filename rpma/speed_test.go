@@ -16,8 +16,8 @@ import (
 
 var operationNames = []string{"read", "write", "write imm", "flush", "atomic write", "send", "send imm", "recv"}
 
-// eachOperation returns every operation by name; id is the id of its completion.
-func eachOperation(r *rig) map[string]func(id uint64) error {
+// eachOperation returns a function for every operation. id is the id of its completion.
+func eachOperation(r *pair) map[string]func(id uint64) error {
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to, c := remote(r.t, there), r.a.conn
 	recv := func(id uint64) error { return r.b.conn.Recv(there, 0, 64, id) }
@@ -36,7 +36,7 @@ func eachOperation(r *rig) map[string]func(id uint64) error {
 }
 
 // message returns a function that posts a receive at b and a message at a, and polls the receive's completion.
-func (r *rig) message(recv, send func(id uint64) error) func(id uint64) error {
+func (r *pair) message(recv, send func(id uint64) error) func(id uint64) error {
 	cq, received := r.b.conn.CQ(), make([]ibv.WC, 1)
 	return func(id uint64) error {
 		if err := recv(id); err != nil {
@@ -55,7 +55,7 @@ func TestNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	eachWay(t, func(t *testing.T, r *rig) {
+	eachWay(t, func(t *testing.T, r *pair) {
 		wcs := make([]ibv.WC, 1)
 		for name, post := range eachOperation(r) {
 			assert.Zero(t, testing.AllocsPerRun(100, func() {
@@ -70,14 +70,14 @@ func TestNoAllocation(t *testing.T) {
 	})
 }
 
-// BenchmarkOperations measures each operation with 8 bytes, including the poll of its completion. added-ns is its cost
-// above the verbs of package rdma on the same queue pair (the median over short spans): 20 ns at most.
+// BenchmarkOperations measures each operation with 8 bytes, including the poll of its completion. added-ns is the time
+// added to the same verbs of package rdma on the same queue pair (the median of short spans), at most 20 ns.
 func BenchmarkOperations(b *testing.B) {
 	const span = 256
 	for way, o := range flushWays {
 		for _, name := range operationNames {
 			b.Run(way+"/"+name, func(b *testing.B) {
-				r := connected(b, options{a: o, b: o}) // new locks, which no other goroutine has used
+				r := connected(b, options{a: o, b: o}) // new locks, used by this goroutine only
 				post, verb := eachOperation(r)[name], eachVerb(r)[name]
 				cq, rdmaCQ, wcs := r.a.conn.CQ(), r.a.conn.CQ().RDMA(), make([]ibv.WC, 1)
 				var added, all []float64
@@ -112,9 +112,9 @@ func BenchmarkOperations(b *testing.B) {
 	}
 }
 
-// eachVerb returns functions that post the operations of eachOperation with package rdma. For a message, it is the side
-// in the operation's name.
-func eachVerb(r *rig) map[string]func(id uint64) error {
+// eachVerb returns functions that post the operations of eachOperation with package rdma. For messages, it is the side
+// that the operation's name mentions.
+func eachVerb(r *pair) map[string]func(id uint64) error {
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to, qp, sge, one := remote(r.t, there), r.a.conn.QP(), here.RDMA().SGE(0, 8), ibv.ToBE32(1)
 	batch, err := rdma.NewSendBatch(1, 1, 8)

@@ -8,22 +8,22 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// SRQConfig describes a shared receive queue. The zero value has the defaults.
+// SRQConfig configures a shared receive queue. The zero value means the defaults.
 //
 // C: rpma_srq_cfg_new, rpma_srq_cfg_delete
 type SRQConfig struct {
-	// RQSize is the number of receives that the queue holds. 0 means 20.
+	// RQSize is the maximum number of outstanding receives. 0 means 20.
 	//
 	// C: rpma_srq_cfg_set_rq_size, rpma_srq_cfg_get_rq_size
 	RQSize int
-	// RecvCQSize is the size of the queue's own completion queue. 0 means 20. A negative number means none, so that a
-	// receive completes in the connection's queue. It is raised to RQSize.
+	// RecvCQSize is the size of the queue's own completion queue, raised to RQSize. 0 means 20. A negative number means
+	// no such queue: receives complete in the connection's queue.
 	//
 	// C: rpma_srq_cfg_set_rcq_size, rpma_srq_cfg_get_rcq_size
 	RecvCQSize int
 }
 
-// SRQ is a shared receive queue of any number of connections of a peer.
+// SRQ is a receive queue that any number of a peer's connections share.
 type SRQ struct {
 	srq   *rdma.SRQ
 	cq    *CQ // or nil
@@ -32,7 +32,7 @@ type SRQ struct {
 
 func (s *SRQ) created() bool { return s != nil && s.srq != nil }
 
-// NewSRQ creates a shared receive queue. Connections use it with [ConnConfig].SRQ.
+// NewSRQ creates a shared receive queue. Set [ConnConfig].SRQ to use it in connections.
 //
 // C: rpma_srq_new
 func (p *Peer) NewSRQ(config SRQConfig) (*SRQ, error) {
@@ -65,8 +65,8 @@ func (p *Peer) NewSRQ(config SRQConfig) (*SRQ, error) {
 	return s, nil
 }
 
-// Recv posts a receive of up to length bytes at an offset of a region. dst may be nil for messages without data; offset
-// and length must then be 0. The completion has the id.
+// Recv posts a receive of up to length bytes at an offset of dst. dst may be nil for messages without data; offset and
+// length must then be 0. The completion has the id.
 //
 // C: rpma_srq_recv
 func (s *SRQ) Recv(dst *MR, offset, length uint64, id uint64) error {
@@ -95,7 +95,7 @@ func (s *SRQ) RDMA() *rdma.SRQ {
 	return s.srq
 }
 
-// Close deletes the queue. Close its connections first. Unused receives end without a completion.
+// Close deletes the queue. Close its connections first. Unused receives have no completion.
 //
 // C: rpma_srq_delete
 func (s *SRQ) Close() error {

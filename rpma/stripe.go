@@ -11,22 +11,22 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Stripe distributes each transfer in chunks over several connections of the same two peers, to use several queues of
-// the adapter or several paths. Chunks of different connections arrive in any order. Transfers of several goroutines
-// are executed one after another, and do not allocate.
+// Stripe distributes each transfer in chunks over several connections between the same two peers, to use several queues
+// of the adapter or several paths. Chunks of different connections arrive in any order. Concurrent transfers are
+// executed one after the other. Transfers do not allocate.
 //
-// A transfer that fails, for example because a connection is lost, may have been executed in part. The other
+// If a transfer fails, for example because a connection is lost, part of it may have been executed. The other
 // connections stay usable.
 type Stripe struct {
 	lanes []*Async
 	chunk uint64
 
 	mu  sync.Mutex // held during a transfer
-	ops []Op       // in progress: chunk i is at i modulo the length, which is a multiple of the number of lanes
+	ops []Op       // in progress: chunk i is at index i modulo the length, a multiple of the number of lanes
 }
 
-// NewStripe returns a stripe that takes over the completion queues of connections, which must belong to one peer. chunk
-// is the chunk size in bytes. A connection whose send queue is full waits for its oldest chunk.
+// NewStripe returns a stripe that takes over the completion queues of conns, which must belong to one peer. chunk is
+// the size of a chunk in bytes. If a connection's send queue is full, the transfer waits for its oldest chunk.
 func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
 	const op = "NewStripe"
 	if chunk == 0 || chunk > maxMessage || len(conns) == 0 {
@@ -44,7 +44,7 @@ func NewStripe(chunk uint64, conns ...*Conn) (*Stripe, error) {
 		depth = min(depth, c.depth())
 		if c.peer != conns[0].peer {
 			s.Close()
-			return nil, invalid(op, "connection %d belongs to another peer than the first one", i)
+			return nil, invalid(op, "connection %d and connection 0 belong to different peers", i)
 		}
 		lane, err := c.NewAsync(c.depth())
 		if err != nil {
@@ -62,22 +62,22 @@ func (s *Stripe) created() bool { return s != nil && s.chunk != 0 }
 // depth returns the depth of the send queue.
 func (c *Conn) depth() int { return int(c.qp.Cap().MaxSendWR) }
 
-// Write writes length bytes at an offset of src into the peer's region dst, and waits until all are written. If ctx
-// ends, posted chunks continue, and the device owns their memory until the stripe's next transfer has succeeded or the
+// Write writes length bytes at an offset of src to the peer's region dst, and waits until all are written. If ctx ends,
+// posted chunks continue, and the device owns their memory until the stripe's next transfer has succeeded or the
 // connections are closed.
 func (s *Stripe) Write(ctx context.Context, dst *RemoteMR, dstOffset uint64, src *MR, srcOffset, length uint64) error {
 	return s.transfer(ctx, "Stripe.Write", transfer{remote: dst, remoteOffset: dstOffset, local: src,
 		localOffset: srcOffset, length: length})
 }
 
-// Read reads length bytes at an offset of the peer's region src into dst, and waits until all are read. If ctx ends,
-// see [Stripe.Write].
+// Read reads length bytes at an offset of the peer's region src into dst, and waits until all are read. For the end of
+// ctx, see [Stripe.Write].
 func (s *Stripe) Read(ctx context.Context, dst *MR, dstOffset uint64, src *RemoteMR, srcOffset, length uint64) error {
 	return s.transfer(ctx, "Stripe.Read", transfer{remote: src, remoteOffset: srcOffset, local: dst,
 		localOffset: dstOffset, length: length, read: true})
 }
 
-// transfer is a transfer of a stripe.
+// transfer describes one transfer.
 type transfer struct {
 	remote                    *RemoteMR
 	local                     *MR
@@ -93,7 +93,7 @@ func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
 	if t.local == nil || t.remote == nil {
 		return noRegion(op)
 	}
-	// all of it, before any of it is posted
+	// Check the range before any chunk is posted.
 	if !inside(t.localOffset, t.length, t.local.Len()) {
 		return t.local.outOfRange(op, t.localOffset, t.length)
 	}
@@ -124,7 +124,7 @@ func (s *Stripe) transfer(ctx context.Context, op string, t transfer) error {
 	return s.ended(ctx, op, s.settle(ctx))
 }
 
-// Flush flushes a range on every connection, because a flush covers only the writes of its connection, and waits until
+// Flush flushes a range on every connection, because a flush covers only writes of the same connection. It waits until
 // all flushes have completed.
 func (s *Stripe) Flush(ctx context.Context, dst *RemoteMR, offset, length uint64, to FlushType) error {
 	const op = "Stripe.Flush"
@@ -145,13 +145,13 @@ func (s *Stripe) Flush(ctx context.Context, dst *RemoteMR, offset, length uint64
 	return s.ended(ctx, op, s.settle(ctx))
 }
 
-// begin waits for operations of an older transfer, and ignores their errors.
+// begin waits for operations that an earlier transfer has left, and ignores their errors.
 func (s *Stripe) begin(ctx context.Context, op string) error {
 	s.settle(ctx)
 	return failedAs(op, ErrNoCompletion, ctx.Err())
 }
 
-// wait waits for an operation, if there is one. If ctx ends the wait, it keeps the operation.
+// wait waits for the operation in place, if any. If ctx ends the wait, the operation stays in place.
 func (s *Stripe) wait(ctx context.Context, place *Op) error {
 	if place.async == nil {
 		return nil
@@ -173,7 +173,7 @@ func (s *Stripe) settle(ctx context.Context) (first error) {
 	return first
 }
 
-// abandon ends a failed transfer: it waits for posted operations until ctx ends.
+// abandon ends a failed transfer: it waits for posted operations until they have completed or ctx ends.
 func (s *Stripe) abandon(ctx context.Context, op string, err error) error {
 	s.settle(ctx)
 	return s.ended(ctx, op, err)
@@ -186,8 +186,8 @@ func (s *Stripe) ended(ctx context.Context, op string, err error) error {
 	return waitFailed(op, ctx, CodeOf(err), err)
 }
 
-// Close returns the completion queues to their connections. It fails during a transfer. Chunks whose wait was ended by
-// a context continue.
+// Close returns the completion queues to their connections. It fails during a transfer. Chunks for which a canceled
+// transfer no longer waits continue.
 func (s *Stripe) Close() error {
 	if !s.created() {
 		return notCreated("Stripe.Close")

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// striped connects several times.
-func striped(t testing.TB, r *rig, n int, o options) (conns []*Conn) {
+// striped creates n connections.
+func striped(t testing.TB, r *pair, n int, o options) (conns []*Conn) {
 	for range n {
 		a, _ := r.connect(o)
 		conns = append(conns, a)
@@ -28,7 +28,7 @@ func striped(t testing.TB, r *rig, n int, o options) (conns []*Conn) {
 func TestStripe(t *testing.T) {
 	const size = 1 << 16
 	for _, lanes := range []int{1, 3} {
-		r := newRig(t, options{})
+		r := newPair(t, options{})
 		here, there, back := r.a.memory(size, everyUsage), r.b.memory(size, everyUsage), r.a.memory(size, everyUsage)
 		to := remote(t, there)
 		s, err := NewStripe(1000, striped(t, r, lanes, options{connA: &ConnConfig{SQSize: 4}})...)
@@ -58,10 +58,10 @@ func TestStripe(t *testing.T) {
 	}
 }
 
-// TestStripeFails checks that a lost connection or an ended context fails the transfer, and that no operation stays in
-// progress unless the next transfer waits for it.
+// TestStripeFails checks that a lost connection or an ended context fails the transfer, and that the next transfer
+// waits for operations that are still in progress.
 func TestStripeFails(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	here, there := r.a.memory(4096, everyUsage), r.b.memory(4096, everyUsage)
 	to := remote(t, there)
 	conns := striped(t, r, 3, options{})
@@ -95,14 +95,14 @@ func TestStripeFails(t *testing.T) {
 	_, err = NewStripe(64, conns[0], conns[1])
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 	s, err = NewStripe(64, conns[0])
-	require.NoError(t, err, "failed attempts must keep no completion queue")
+	require.NoError(t, err, "failed attempts must return the completion queues")
 	require.NoError(t, s.Close())
 }
 
-// TestStripeAfterFailure checks that errors of operations that a failed transfer has left in progress do not fail the
-// next transfer.
+// TestStripeAfterFailure checks that a transfer does not fail because of errors of operations that an earlier, failed
+// transfer has left.
 func TestStripeAfterFailure(t *testing.T) {
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	to := remote(t, there)
 	s, err := NewStripe(64, striped(t, r, 2, options{})...)
@@ -111,7 +111,7 @@ func TestStripeAfterFailure(t *testing.T) {
 	wrong.rkey++
 	s.ops[1], err = s.lanes[1].Write(&wrong, 0, here, 0, 8)
 	require.NoError(t, err)
-	require.NoError(t, s.Write(soon(t), to, 0, here, 0, 64), "it needs the other connection only")
+	require.NoError(t, s.Write(soon(t), to, 0, here, 0, 64), "uses only the other connection")
 	assert.Error(t, s.Flush(soon(t), to, 0, 64, Visibility), "the connection is broken")
 	require.NoError(t, s.Close())
 }
@@ -121,7 +121,7 @@ func TestStripeNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	r := newRig(t, options{})
+	r := newPair(t, options{})
 	here, there := r.a.memory(4096, everyUsage), r.b.memory(4096, everyUsage)
 	to, ctx := remote(t, there), soon(t)
 	s, err := NewStripe(64, striped(t, r, 2, options{})...)

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// TestZeroObjects calls every method on nil and on zero values, with nil and with non-nil arguments. It checks that
-// none panics and that every method with an error result returns an error.
+// TestZeroObjects calls every method on nil and on zero values, with nil and other arguments. No method may panic, and
+// every method with an error result must return an error.
 func TestZeroObjects(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -29,7 +29,7 @@ func TestZeroObjects(t *testing.T) {
 				continue
 			}
 			receivers := []reflect.Value{reflect.New(kind.Elem())}
-			if !ofOp { // Op has value receivers
+			if !ofOp { // methods of Op have value receivers
 				receivers = append(receivers, reflect.Zero(kind))
 			}
 			for _, receiver := range receivers {
@@ -46,7 +46,7 @@ func TestZeroObjects(t *testing.T) {
 						}
 						err, _ := results[n-1].Interface().(error)
 						if name == "ConnRequest.Close" && !receiver.IsNil() || name == "Conn.CompletionErr" {
-							return // no error: a closed request, and a completion by itself
+							return // no error: a closed request, or a function without an object
 						}
 						assert.ErrorIs(t, err, Code(ErrInvalid), name)
 					}, name)
@@ -72,7 +72,7 @@ func TestZeroObjects(t *testing.T) {
 	assert.ErrorIs(t, r.a.conn.Write(new(RemoteMR), 0, new(MR), 0, 1, Always, 1), ErrInvalid)
 }
 
-// argument returns an argument for a method: nil or zero, or a pointer to a zero value.
+// argument returns an argument for a method: a zero value, or if full a pointer to a zero value.
 func argument(kind reflect.Type, ended context.Context, full bool) reflect.Value {
 	switch {
 	case kind == reflect.TypeFor[context.Context]():

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// body is a payload in the transport's memory. Close waits for reads and releases the memory.
+// body is a payload in the transport's memory. Close waits for reads in progress and releases the memory.
 type body struct {
 	t       *Transport
 	mu      sync.Mutex

@@ -11,17 +11,18 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// Buffer is memory into which objects move without a copy:
+// Buffer is memory that receives objects without a copy:
 //
 //	out, err := client.GetObject(s3rdma.Into(ctx, buffer), …)
 //	n, err := buffer.ReadFrom(out.Body)
 //	use(buffer.Bytes()[:n])
 //
-// One request at a time may use it.
+// Only one request at a time may use it: another GetObject fails until the body of the first is closed.
 type Buffer struct {
 	memory *rdma.Buffer
-	filled atomic.Int64 // bytes that a response placed here
-	lost   atomic.Bool  // a peer may still write here: its key could not be revoked
+	filled atomic.Int64 // number of bytes that a response placed here by RDMA
+	busy   atomic.Bool  // a transfer uses it until its response is closed
+	lost   atomic.Bool  // its key could not be revoked, so a peer may still write here
 }
 
 var errLost = errors.New("s3rdma: the key of the buffer's memory could not be revoked; a peer may still write to it")
@@ -38,8 +39,8 @@ func NewBuffer(size int) (*Buffer, error) {
 // Bytes returns the memory.
 func (b *Buffer) Bytes() []byte { return b.memory.Bytes() }
 
-// Close releases the memory. Close the bodies of responses first. If a transfer to the buffer failed and the peer may
-// still write, Close fails and keeps the memory.
+// Close releases the memory. Close the bodies of responses before it. If a transfer to the buffer failed and the peer
+// may still write to it, Close fails and keeps the memory.
 func (b *Buffer) Close() error {
 	if b.lost.Load() {
 		return errLost
@@ -47,8 +48,8 @@ func (b *Buffer) Close() error {
 	return b.memory.Close()
 }
 
-// ReadFrom reads a response's body to its end, so that the SDK can verify checksums. It copies the body to the buffer
-// unless RDMA has placed it there, and fails with [io.ErrShortBuffer] if the buffer is too small.
+// ReadFrom reads a response's body to its end, so that the SDK can verify checksums. It copies the body into the buffer
+// unless RDMA has already placed it there. It fails with [io.ErrShortBuffer] if the buffer is too small.
 func (b *Buffer) ReadFrom(body io.Reader) (int64, error) {
 	if b.lost.Load() {
 		return 0, errLost
@@ -70,14 +71,16 @@ func (b *Buffer) ReadFrom(body io.Reader) (int64, error) {
 	return int64(n), err
 }
 
+var errBusy = errors.New("s3rdma: the buffer is in use by another request; close that response first")
+
 type intoKey struct{}
 
-// Into returns a context whose GetObject moves the object to the buffer, if it goes by RDMA and fits.
+// Into returns a context for GetObject that makes RDMA write the object into the buffer, if it fits.
 func Into(ctx context.Context, b *Buffer) context.Context {
 	return context.WithValue(ctx, intoKey{}, b)
 }
 
-// bufferOf returns the context's buffer if size bytes fit.
+// bufferOf returns the context's buffer if it has at least size bytes, and nil otherwise.
 func bufferOf(ctx context.Context, size int) *Buffer {
 	if b, ok := ctx.Value(intoKey{}).(*Buffer); ok && b != nil && len(b.Bytes()) >= size && !b.lost.Load() {
 		return b
@@ -85,10 +88,16 @@ func bufferOf(ctx context.Context, size int) *Buffer {
 	return nil
 }
 
-// destination returns memory for a response, and the function that releases it.
+// destination returns memory for a response, and a function that releases it.
 func (t *Transport) destination(ctx context.Context, size int) (*rdma.Buffer, func(), error) {
 	if b := bufferOf(ctx, size); b != nil {
-		return b.memory, func() { b.lost.Store(t.engine.pool.isBlocked(b.memory)) }, nil
+		if b.busy.Swap(true) {
+			return nil, nil, errBusy
+		}
+		return b.memory, func() {
+			b.lost.Store(t.engine.pool.isBlocked(b.memory))
+			b.busy.Store(false)
+		}, nil
 	}
 	memory, err := t.engine.pool.get(size)
 	if err != nil {

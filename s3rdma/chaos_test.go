@@ -21,11 +21,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// mishap is what happens to a request at a step of the protocol.
+// mishap is a failure of a request at a step of the protocol.
 type mishap struct {
 	step string // a method, or the last element of a control path
 	what int
-	end  context.CancelFunc // of the client
+	end  context.CancelFunc // ends the client
 
 	done, dead atomic.Bool
 }
@@ -34,7 +34,7 @@ type mishap struct {
 const (
 	lostRequest = iota
 	lostReply
-	diesBefore // the client sends nothing from then on, not even a cancel request
+	diesBefore // the client sends nothing from this step on, not even a cancel request
 	diesAfter
 	mishaps
 )
@@ -43,7 +43,7 @@ type mishapKey struct{}
 
 var errLostMessage = errors.New("connection reset")
 
-// misfortune makes mishaps happen, which it finds in the context of requests.
+// misfortune returns a RoundTripper that causes the mishaps in the contexts of requests.
 func misfortune(base http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		m, _ := r.Context().Value(mishapKey{}).(*mishap)
@@ -83,8 +83,9 @@ func misfortune(base http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// TestChaos moves many small objects while packets, control requests and their replies are lost, clients die at each
-// step, and the server is replaced. Every object is right, and no session, memory region or queue pair is left.
+// TestChaos transfers many small objects while packets, control requests and replies are lost, clients die at each
+// step, and the server is replaced. Every object must be correct, and no session, memory region or queue pair may
+// remain.
 func TestChaos(t *testing.T) {
 	t.Run("hipobj-rc-v2", func(t *testing.T) { chaos(t, false, []string{"HEAD", "prepare", "ready", "cancel"}) })
 	t.Run("direct", func(t *testing.T) { chaos(t, true, []string{"HEAD", "GET", "PUT"}) })
@@ -107,7 +108,7 @@ func chaos(t *testing.T, direct bool, steps []string) {
 	for worker := range workers {
 		all.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(worker)))
-			// do sends a request, and reports whether its client has died.
+			// do sends a request and reports whether its client died.
 			do := func(method, key string, data []byte) (got []byte, died bool, err error) {
 				ctx, end := context.WithCancel(t.Context())
 				defer end()
@@ -166,7 +167,7 @@ func chaos(t *testing.T, direct bool, steps []string) {
 			p.handler = next
 		}
 	}
-	assert.Zero(t, wrong.Load(), "objects with other bytes")
+	assert.Zero(t, wrong.Load(), "wrong objects")
 	assert.EqualValues(t, objects/workers*workers, done.Load())
 	assert.Eventually(t, func() bool { return p.handler.Sessions() == 0 }, 5*time.Second, 5*time.Millisecond)
 	p.transport.running.Wait()

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDirect moves objects by the direct protocol: from the second request on, a PUT is one request, and a GET is a HEAD
-// and a GET.
+// TestDirect transfers objects with the direct protocol. From the second request on, a PUT is one request, and a GET is
+// a HEAD and a GET.
 func TestDirect(t *testing.T) {
 	var requests atomic.Int64
 	p := newPair(t, HandlerOptions{Direct: true}, Options{Direct: true, Threshold: 1000},
@@ -63,7 +63,7 @@ func TestDirect(t *testing.T) {
 	assert.EqualValues(t, 4, p.transport.Stats().Gets)
 }
 
-// TestDirectAtOnce uses more lanes than the server keeps.
+// TestDirectAtOnce uses more lanes than the server can have.
 func TestDirectAtOnce(t *testing.T) {
 	p := newPair(t, HandlerOptions{Direct: true, MaxSessions: 4}, Options{Direct: true, Threshold: 1}, nil)
 	var all sync.WaitGroup
@@ -119,8 +119,8 @@ func TestDirectLosses(t *testing.T) {
 	assert.Equal(t, Stats{Puts: 4, Gets: 4, Declined: 16}, p.transport.Stats())
 }
 
-// TestDirectForeign has a client whose queue pair is not connected when it sends its token, as hipObject's. The server
-// declines, and stores nothing.
+// TestDirectForeign: a client's queue pair is not connected when it sends its token, as with hipObject. The server
+// declines and stores nothing.
 func TestDirectForeign(t *testing.T) {
 	p := newPair(t, HandlerOptions{Direct: true, TransferTimeout: 300 * time.Millisecond}, Options{Threshold: 1}, nil)
 	p.store.all["/bucket/key"] = []byte("old")
@@ -165,7 +165,7 @@ func TestDirectForeign(t *testing.T) {
 	require.NoError(t, link.close())
 }
 
-// TestDirectOff has a server that does not offer the protocol: a token does not make it store an empty object.
+// TestDirectOff: if a server does not support the protocol, a token does not make it store an empty object.
 func TestDirectOff(t *testing.T) {
 	p := newPair(t, HandlerOptions{}, Options{Direct: true, Threshold: 1}, nil)
 	data := bytesOf(5000, 1)
@@ -174,7 +174,7 @@ func TestDirectOff(t *testing.T) {
 	assert.Equal(t, Stats{Declined: 2}, p.transport.Stats())
 }
 
-// FuzzDirect expects that an accepted token names a queue pair and memory.
+// FuzzDirect checks that an accepted token describes a queue pair and memory.
 func FuzzDirect(f *testing.F) {
 	own := token{transport: transportRC, qpn: 0x12, rkey: 3, address: 1 << 60, length: 9, port: 1, lid: 7}.String()
 	f.Add(own)

@@ -16,16 +16,16 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// The direct protocol is hipObject's first one: an ordinary S3 request has the token of the client's memory, and the
-// server reads (PUT) or writes (GET) that memory before it answers. The client's queue pair has to be connected to the
-// server's by then, but the client learns the server's number from the answer. So the first request of a queue pair is
-// declined, with the server's token, and both ends keep the pair connected for later requests: a lane.
-// BenchmarkProtocols compares the protocols.
+// The direct protocol is hipObject's first protocol. An ordinary S3 request contains a token for the client's memory,
+// and the server reads (PUT) or writes (GET) that memory before it replies. The client's queue pair must already be
+// connected to the server's, but the client learns the server's queue pair only from the reply. Therefore the server
+// declines the first request of a queue pair and replies with its own token, and both sides keep the queue pairs
+// connected for later requests: a lane. BenchmarkProtocols compares the protocols.
 
-// headerLane is the server's token in the answer to the first request of a lane. It is our extension.
+// headerLane contains the server's token in the reply to a lane's first request. It is our extension.
 const headerLane = "X-Goverbs-Lane"
 
-// lane is the server's end of a pair of queue pairs. One request at a time uses it.
+// lane is the server's side of a pair of queue pairs. Only one request at a time uses it.
 type lane struct {
 	key   laneKey
 	link  *link
@@ -34,7 +34,7 @@ type lane struct {
 	used  time.Time
 }
 
-// laneKey is a client's queue pair.
+// laneKey identifies a client's queue pair.
 type laneKey struct {
 	owner owner
 	gid   ibv.GID
@@ -42,8 +42,8 @@ type laneKey struct {
 	qpn   uint32
 }
 
-// direct serves a GET or PUT with a token. If it cannot move the payload by RDMA, a GET moves it by HTTP, and a PUT
-// stores nothing.
+// direct serves a GET or PUT with a token. If it cannot transfer the payload by RDMA, it serves a GET by HTTP, and does
+// not store the object of a PUT.
 func (h *Handler) direct(w http.ResponseWriter, r *http.Request) {
 	peer, err := parseDirect(r.Header.Get(headerToken))
 	if err == nil {
@@ -64,7 +64,7 @@ func (h *Handler) direct(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tryDirect moves the payload and answers. After an error, it has not answered.
+// tryDirect transfers the payload and replies. If it returns an error, it has not replied.
 func (h *Handler) tryDirect(w http.ResponseWriter, r *http.Request, peer token) error {
 	if !h.enter() {
 		return failed(http.StatusNotImplemented, "closing", "the server is closing")
@@ -76,7 +76,7 @@ func (h *Handler) tryDirect(w http.ResponseWriter, r *http.Request, peer token) 
 	case peer.length > uint64(min(h.options.MaxObject, maxSize)):
 		return failed(http.StatusNotImplemented, "size", "%d bytes; the limit is %d", peer.length, h.options.MaxObject)
 	case r.Method == http.MethodPut && r.ContentLength != 0:
-		return failed(http.StatusNotImplemented, "malformed", "a PUT with a token and a body")
+		return failed(http.StatusNotImplemented, "malformed", "PUT has both a token and a body")
 	}
 	r, err := h.authorize(r, r)
 	if err != nil {
@@ -113,7 +113,7 @@ func (h *Handler) tryDirect(w http.ResponseWriter, r *http.Request, peer token) 
 	return err
 }
 
-// directPut reads the client's memory and stores it. It reports whether the lane can be used again.
+// directPut reads the client's memory and stores the object. It reports whether the lane can be reused.
 func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane,
 	peer token, memory *rdma.Buffer) (intact bool, err error) {
 	if err := l.link.move(ctx, memory, s.size, peer, ibv.WR_RDMA_READ); err != nil {
@@ -135,16 +135,16 @@ func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.
 	return true, nil
 }
 
-// directGet gets the object and writes it to the client's memory. It reports whether the lane can be used again.
+// directGet gets the object and writes it to the client's memory. It reports whether the lane can be reused.
 func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane,
 	peer token, memory *rdma.Buffer) (intact bool, err error) {
 	into := &recorder{header: http.Header{}, body: memory.Bytes()[:0:s.size]}
 	if err := h.serve(into, r); err != nil || into.lost {
-		return true, failed(http.StatusNotImplemented, "object", "the object is larger than the client's memory")
+		return true, failed(http.StatusNotImplemented, "object", "the object exceeds the client's memory")
 	}
 	status := into.code()
 	if status != http.StatusOK && status != http.StatusPartialContent || len(into.body) == 0 {
-		into.send(w) // an error of the S3 server
+		into.send(w) // the S3 server's error
 		return true, nil
 	}
 	if err := l.link.move(ctx, memory, len(into.body), peer, ibv.WR_RDMA_WRITE); err != nil {
@@ -163,7 +163,7 @@ func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.
 	return true, nil
 }
 
-// move reads or writes the peer's memory. After an error, the link has to be closed.
+// move reads or writes the peer's memory. After an error, the link must be closed.
 func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, peer token, op ibv.WROpcode) error {
 	access := ibv.AccessFlags(0)
 	if op == ibv.WR_RDMA_READ {
@@ -191,8 +191,8 @@ func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, peer tok
 	return l.unregister()
 }
 
-// takeLane returns the lane of a client's queue pair. For a new queue pair it creates a lane, puts the lane's token into
-// the answer and fails.
+// takeLane returns the lane of a client's queue pair. For a new queue pair, it creates a lane, adds its token to the
+// reply, and returns an error.
 func (h *Handler) takeLane(w http.ResponseWriter, o owner, peer token) (*lane, error) {
 	if peer.transport == transportDC {
 		return h.takeStarter()
@@ -224,7 +224,7 @@ func (h *Handler) takeLane(w http.ResponseWriter, o owner, peer token) (*lane, e
 		delete(h.lanes, oldest.key)
 	}
 	l = &lane{key: key, busy: true}
-	h.lanes[key] = l // reserves the place
+	h.lanes[key] = l // reserved before the lock is released
 	h.mu.Unlock()
 	if oldest != nil {
 		h.closeLink(oldest.link)
@@ -238,7 +238,7 @@ func (h *Handler) takeLane(w http.ResponseWriter, o owner, peer token) (*lane, e
 	return nil, failed(http.StatusNotImplemented, "session", "the first request of a queue pair")
 }
 
-// open connects a new queue pair to the client's.
+// open creates a queue pair and connects it to the client's.
 func (l *lane) open(e *engine, peer token) (err error) {
 	if l.link, err = e.newQueuePair(0); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (l *lane) open(e *engine, peer token) (err error) {
 	return l.link.connect(peer, peer.qpn, 0)
 }
 
-// returnLane ends the use of a lane, and closes it if it is not intact.
+// returnLane releases a lane. If it is not intact, it is closed.
 func (h *Handler) returnLane(l *lane, intact bool) {
 	h.mu.Lock()
 	l.busy, l.used = false, time.Now()
@@ -267,7 +267,7 @@ func (h *Handler) returnLane(l *lane, intact bool) {
 	}
 }
 
-// takeStarter returns an initiator of dynamic connections. The limit of sessions limits their number.
+// takeStarter returns an initiator of dynamic connections. Their number is limited by the limit of sessions.
 func (h *Handler) takeStarter() (*lane, error) {
 	h.mu.Lock()
 	if n := len(h.starters); n > 0 {
@@ -284,7 +284,7 @@ func (h *Handler) takeStarter() (*lane, error) {
 	return &lane{link: link}, nil
 }
 
-// reply returns the reply for a transfer: with the lane's token, except for dynamic connections.
+// reply returns the reply header for a transfer. It contains the lane's token, except with dynamic connections.
 func (l *lane) reply(status int) string {
 	if l.link.dynamic != nil {
 		return strconv.Itoa(status)

@@ -13,21 +13,20 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// clientLane is the client's end of a pair of queue pairs. One request at a time uses it.
+// clientLane is the client's side of a pair of queue pairs. Only one request at a time uses it.
 type clientLane struct {
 	host string
 	link *link
-	peer token // zero until the server's answer to the first request
+	peer token // the server's token; zero until the first reply
 }
 
-// isDirect reports whether the body of a PUT can be read by RDMA without a change of its headers' meaning.
+// isDirect reports whether the body of a PUT can be transferred by RDMA without changing the meaning of its headers.
 func isDirect(r *http.Request) bool {
 	return r.Header.Get("Content-Md5") == "" && !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") &&
 		r.Header.Get("Content-Encoding") != "aws-chunked"
 }
 
-// exchange sends a request whose payload the server reads from memory or writes to it. Every error is a reason to use
-// HTTP.
+// exchange sends a request for which the server reads or writes memory. Any error means that HTTP must be used.
 func (t *Transport) exchange(r *http.Request, memory *rdma.Buffer, size int) (*http.Response, error) {
 	l, err := t.takeLane(r.URL.Host)
 	if err != nil {
@@ -47,8 +46,8 @@ func (t *Transport) exchange(r *http.Request, memory *rdma.Buffer, size int) (*h
 	}
 }
 
-// direct sends the request once. If that connects the lane, it fails, but the next request may succeed. After the
-// return, the server has no access to the memory.
+// direct sends the request once. If the request connects the lane, it fails, but the next request may succeed. When
+// direct returns, the server can no longer access the memory.
 func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, size int) (*http.Response, error) {
 	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
 	if r.Method == http.MethodPut {
@@ -70,7 +69,7 @@ func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, 
 	h := response.Header
 	status, text, _ := strings.Cut(h.Get(headerReply), ":")
 	bytes := h.Get(headerTransferred)
-	// Another queue pair than that of the lane cannot have reached this one.
+	// Only the lane's queue pair can have accessed the memory.
 	peer, err := parseToken(text)
 	if reached := l.link.dynamic != nil || err == nil && l.peer != (token{}) && peer == l.peer; reached &&
 		status == strconv.Itoa(response.StatusCode) &&
@@ -86,7 +85,7 @@ func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, 
 		return response, nil
 	}
 	response.Body.Close()
-	if response.StatusCode == http.StatusOK && h.Get(headerReply) == "" { // the server ignores the token
+	if response.StatusCode == http.StatusOK && h.Get(headerReply) == "" { // the server has ignored the token
 		t.decline(r.URL.Host)
 	}
 	if l.peer == (token{}) && l.link.dynamic == nil {
@@ -135,7 +134,7 @@ func (t *Transport) putDirect(r *http.Request, memory *rdma.Buffer, size int) (*
 	return response, nil
 }
 
-// takeLane returns a lane that is not in use.
+// takeLane returns an unused lane, or a new one.
 func (t *Transport) takeLane(host string) (*clientLane, error) {
 	t.mu.Lock()
 	if idle := t.lanes[host]; len(idle) > 0 {
@@ -164,13 +163,13 @@ func (t *Transport) returnLane(l *clientLane) {
 	t.lanes[l.host] = append(t.lanes[l.host], l)
 }
 
-// closeLanes closes the lanes, which are not in use.
+// closeLanes closes all lanes. None is in use.
 func (t *Transport) closeLanes() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, idle := range t.lanes {
 		for _, l := range idle {
-			l.link.close() // an error is one of the engine's close
+			l.link.close() // the engine's close reports the error
 		}
 	}
 	t.lanes = nil

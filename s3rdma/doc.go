@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package s3rdma moves the payload of S3 requests by RDMA, with S3 clients and servers written in Go.
+// Package s3rdma transfers the payload of S3 requests by RDMA, for S3 clients and servers written in Go.
 //
-// A [Transport] wraps the HTTP transport of an S3 client, aws-sdk-go-v2 or minio-go for example. PutObject, UploadPart
-// and GetObject above a threshold move by RDMA. Everything else, and everything that a server declines, moves by HTTP.
+// A [Transport] wraps the HTTP transport of an S3 client, for example of aws-sdk-go-v2 or minio-go. PutObject,
+// UploadPart and GetObject use RDMA above a threshold. Other requests, and requests that the server declines, use HTTP.
 // A [Handler] wraps the handler of an S3 server.
 //
-// The protocol is hipobj-rc-v2. The client announces a transfer (prepare), the server stages the object or memory for
-// it, the client starts the transfer (ready), and the sender writes with immediate data over a reliable connection that
-// exists for one request:
+// The protocol is hipobj-rc-v2. The client announces a transfer (prepare), the server stages the object or allocates
+// memory for it, and the client starts the transfer (ready). The sender then writes with immediate data over a reliable
+// connection, which exists for one request only:
 //
 //	client                                    server
 //	POST prepare: operation, size, identity ─▶ GET: replay the request, stage the object; PUT: stage memory
@@ -17,18 +17,18 @@
 //	PUT: write to the server's memory       ─▶ PUT: revoke the key, replay the request with the staged body
 //	                                        ◀─ bytes transferred, ETag
 //
-// With Options.Direct and HandlerOptions.Direct, a transfer is a single request, on queue pairs that both ends keep; see
-// docs/s3.md.
+// With Options.Direct and HandlerOptions.Direct, a transfer is a single request on queue pairs that both sides keep:
+// see docs/s3.md.
 //
 // # Authentication
 //
-// Neither end of this package verifies signatures. The client repeats the headers of the original request, with its
-// signature, inside the prepare request, and the handler replays exactly that request to the S3 server that it wraps:
-// path, query, headers, and the body as it would have been sent over HTTP. So the S3 server authenticates the request
-// that the SDK signed, and checks its payload hash. For a PUT this happens after the transfer.
+// This package does not verify signatures. The prepare request contains the headers of the original request, with its
+// signature, and the handler replays exactly that request to the S3 server that it wraps: path, query, headers, and the
+// body as HTTP would have transferred it. The S3 server thus authenticates the request that the SDK has signed, and
+// checks its payload hash. For a PUT, this happens after the transfer.
 //
-// Other clients of the protocol do not repeat the original request. Options.Authorize verifies their signatures;
-// without it, an S3 server that requires signatures rejects their replayed requests.
+// Other clients of the protocol do not send the original request. Options.Authorize can verify their signatures.
+// Without it, an S3 server that requires signatures rejects the replayed requests of these clients.
 //
 // It is tested on software devices and on Soft-RoCE.
 package s3rdma

@@ -14,23 +14,24 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// transportDC is the transport of dynamic connections. The queue pair of a token is a target.
+// transportDC is the transport of dynamic connections. A token then describes a DC target.
 const transportDC = 0
 
-// dynamicKey is the access key of targets, that of cuObject.
+// dynamicKey is the access key of DC targets. It is cuObject's.
 const dynamicKey = 0xffeeddcc
 
-// dynamicWidths are the hex digits of the fields of cuObject's token: address, size, key, LID, number of the target,
-// whether a GID follows, and the GID. The transfer's address, or offset in the region, and its size may follow.
+// dynamicWidths contains the number of hex digits of each field in cuObject's token: address, size, key, LID, number of
+// the target, whether a GID follows, and the GID. Two optional fields follow: the transfer's address, or its offset in
+// the region, and its size.
 var dynamicWidths = []int{16, 8, 8, 4, 6, 1, 32, 16, 16}
 
-// dynamicText returns the token as cuObject writes it.
+// dynamicText returns the token in cuObject's format.
 func (t token) dynamicText() string {
 	return fmt.Sprintf("%016x:%08x:%08x:%04x:%06x:1:%x:%016x:%016x", t.address, t.length, t.rkey, t.lid, t.qpn,
 		t.gid.Raw()[:], t.address, t.length)
 }
 
-// parseDynamic parses a token of cuObject, whose address and length become those of the transfer.
+// parseDynamic parses a token in cuObject's format. The result's address and length are those of the transfer.
 func parseDynamic(s string) (t token, err error) {
 	fields := strings.Split(s, ":")
 	if n := len(fields); n != 7 && n != len(dynamicWidths) {
@@ -50,7 +51,7 @@ func parseDynamic(s string) (t token, err error) {
 	t.transport, t.port = transportDC, 1
 	t.address, t.length, t.rkey, t.lid, t.qpn = v[0], v[1], uint32(v[2]), uint16(v[3]), uint32(v[4])
 	if len(fields) == len(dynamicWidths) {
-		skip := v[7] // an offset, or an address, which is not lower than the region's
+		skip := v[7] // an offset if it is below the region's address, or else an address
 		if skip >= t.address {
 			skip -= t.address
 		}
@@ -65,14 +66,14 @@ func parseDynamic(s string) (t token, err error) {
 	return t, nil
 }
 
-// dynamic is what a link has in addition if its queue pair is an initiator or a target.
+// dynamic is additional state of a link whose queue pair is a DC initiator or target.
 type dynamic struct {
-	gid ibv.GIDEntry // own
-	srq *rdma.SRQ    // of a target
-	ah  *rdma.AH     // of an initiator's request
+	gid ibv.GIDEntry // local GID
+	srq *rdma.SRQ    // for a target
+	ah  *rdma.AH     // for the current request of an initiator
 }
 
-// newDynamic creates a target, or an initiator.
+// newDynamic creates a DC target or initiator.
 func (e *engine) newDynamic(target bool) (l *link, err error) {
 	l = &link{engine: e, dynamic: &dynamic{}}
 	defer func() {
@@ -133,7 +134,7 @@ func (l *link) startDynamic(target bool, port uint8, mtu ibv.MTU) error {
 		ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC|ibv.QP_SQ_PSN)
 }
 
-// postTo posts a read or write of all of the memory, from or to the peer's.
+// postTo posts a read or write of all of the memory from or to the peer's memory.
 func (l *link) postTo(peer token, op ibv.WROpcode) (err error) {
 	attr := &ibv.AHAttr{IsGlobal: 1, PortNum: uint8(l.dynamic.gid.PortNum), DLID: peer.lid}
 	attr.GRH.DGID, attr.GRH.SGIDIndex, attr.GRH.HopLimit = peer.gid, uint8(l.dynamic.gid.GIDIndex), 64
@@ -160,7 +161,7 @@ func (l *link) postTo(peer token, op ibv.WROpcode) (err error) {
 	return err
 }
 
-// closePath closes the path of an initiator's request, which has completed.
+// closePath closes the address handle of an initiator's completed request.
 func (d *dynamic) closePath() error {
 	if d == nil || d.ah == nil {
 		return nil
@@ -170,7 +171,7 @@ func (d *dynamic) closePath() error {
 	return err
 }
 
-// close closes what the queue pair used.
+// close closes the target's shared receive queue, if any.
 func (d *dynamic) close() error {
 	if d != nil && d.srq != nil {
 		if err := d.srq.Close(); err != nil {

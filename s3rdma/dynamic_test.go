@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestDynamic moves objects by dynamic connections: a PUT is one request, and a GET is a HEAD and a GET, from the first
-// one on.
+// TestDynamic transfers objects with dynamic connections. From the first request on, a PUT is one request, and a GET is
+// a HEAD and a GET.
 func TestDynamic(t *testing.T) {
 	var requests atomic.Int64
 	p := newPair(t, HandlerOptions{Dynamic: true}, Options{Dynamic: true, Threshold: 1000},
@@ -62,7 +62,7 @@ func TestDynamic(t *testing.T) {
 	assert.EqualValues(t, 5, p.transport.Stats().Gets)
 }
 
-// TestDynamicAtOnce: targets and initiators are shared by many transfers.
+// TestDynamicAtOnce: concurrent transfers share targets and initiators.
 func TestDynamicAtOnce(t *testing.T) {
 	p := newPair(t, HandlerOptions{Dynamic: true}, Options{Dynamic: true, Threshold: 1}, nil)
 	var all sync.WaitGroup
@@ -83,7 +83,7 @@ func TestDynamicAtOnce(t *testing.T) {
 	assert.Zero(t, p.handler.Sessions())
 }
 
-// TestDynamicOneSide: an end without dynamic connections uses HTTP.
+// TestDynamicOneSide: if one side does not support dynamic connections, HTTP is used.
 func TestDynamicOneSide(t *testing.T) {
 	for name, o := range map[string]HandlerOptions{"none": {}, "direct": {Direct: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,8 @@ func TestDynamicOneSide(t *testing.T) {
 	}
 }
 
-// TestDynamicForeign has a client whose token is of no target, then one with another key. The server stores nothing.
+// TestDynamicForeign sends a token for a target that does not exist, and then one with a wrong key. The server must
+// store nothing.
 func TestDynamicForeign(t *testing.T) {
 	p := newPair(t, HandlerOptions{Dynamic: true, TransferTimeout: 200 * time.Millisecond}, Options{Threshold: 1}, nil)
 	p.store.all["/bucket/key"] = []byte("old")
@@ -161,9 +162,9 @@ func TestDynamicToken(t *testing.T) {
 	assert.Equal(t, own.address+16, parsed.address)
 	assert.EqualValues(t, 32, parsed.length)
 	for _, s := range []string{
-		text + ":00007f0000001000",                  // an address without a size
-		text + ":00007f0000000fff:0000000000000001", // before the region
-		text + ":00007f0000001001:0000000000100000", // after it
+		text + ":00007f0000001000",                  // address without a size
+		text + ":00007f0000000fff:0000000000000001", // starts before the region
+		text + ":00007f0000001001:0000000000100000", // ends after the region
 		text + ":00007f0000001000:ffffffffffffffff",
 		text + ":00007f0000001000:0000000000000000",
 		strings.Replace(text, ":1:", ":0:", 1), // no GID

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// engine has the objects that the transfers of one end share: a protection domain, a completion queue and a pool of
+// engine has the objects that all transfers of one side share: a protection domain, a completion queue and a pool of
 // memory.
 type engine struct {
 	device *rdma.Device
@@ -26,10 +26,10 @@ type engine struct {
 	stranded []*link // links that could not be closed
 }
 
-// perLink is the room for completions of a link: one send and one receive, which devices may round up.
+// perLink is the number of completions per link: one send and one receive, which devices may round up.
 const perLink = 4
 
-// newEngine creates the objects for a number of links at once.
+// newEngine creates the objects for a number of concurrent links. keep is the maximum size of idle memory.
 func newEngine(device *rdma.Device, links int, keep int64) (*engine, error) {
 	if device == nil {
 		return nil, errors.New("s3rdma: Options.Device is nil; open one with rdma.Open")
@@ -66,14 +66,14 @@ func (e *engine) strand(l *link) {
 	e.stranded = append(e.stranded, l)
 }
 
-// discarded returns the number of transfers whose memory is not reused, because its key could not be revoked.
+// discarded returns the number of transfers whose memory cannot be reused because its key could not be revoked.
 func (e *engine) discarded() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.stranded)
 }
 
-// close closes everything. It fails while there are links, or if those that could not be closed still cannot.
+// close closes everything. It fails if there are open links, or stranded links that still cannot be closed.
 func (e *engine) close() error {
 	var errs []error
 	e.mu.Lock()

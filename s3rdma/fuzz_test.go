@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// FuzzToken expects that a token that is accepted has one text.
+// FuzzToken checks that an accepted token has only one text.
 func FuzzToken(f *testing.F) {
 	f.Add(strings.Repeat("0", 2*tokenBytes))
 	f.Add("01" + strings.Repeat("0", 2*tokenBytes-2))
@@ -23,7 +23,7 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// FuzzPrepare expects that a prepare request that is accepted has one meaning, and that its replay stays on the host.
+// FuzzPrepare checks that an accepted prepare request has only one meaning, and that its replay stays on the host.
 func FuzzPrepare(f *testing.F) {
 	f.Add("GET", "/bucket/key?versionId=1", "100", "0", strings.Repeat("0", 2*tokenBytes), "000001", "00000001")
 	f.Add("PUT", "/b/%2e%2e//k", "2147483647", "9", "01"+strings.Repeat("1", 2*tokenBytes-2), "ffffff", "FFFFFFFF")
@@ -62,7 +62,7 @@ func FuzzPrepare(f *testing.F) {
 	})
 }
 
-// FuzzMemoryKey expects that keys have one meaning.
+// FuzzMemoryKey checks that an accepted key has only one meaning.
 func FuzzMemoryKey(f *testing.F) {
 	f.Add("000001", "0", "ffffffff")
 	f.Fuzz(func(t *testing.T, qpn, address, rkey string) {
@@ -79,7 +79,7 @@ func FuzzMemoryKey(f *testing.F) {
 	})
 }
 
-// FuzzReply expects that an accepted reply names a queue pair and memory with one meaning.
+// FuzzReply checks that an accepted reply describes a queue pair and memory and has only one meaning.
 func FuzzReply(f *testing.F) {
 	f.Add("200:"+strings.Repeat("0", 2*tokenBytes), "000001", "000012", "0000000000001000", "00000007")
 	f.Add("200:"+token{transport: transportRC, qpn: 0x12, rkey: 3, length: 9, port: 1}.String(), "ffffff", "12", "0", "F")

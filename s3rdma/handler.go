@@ -23,39 +23,39 @@ import (
 
 // HandlerOptions configure a [Handler]. Only Device is required.
 type HandlerOptions struct {
-	Device *rdma.Device // stays open until the handler is closed
+	Device *rdma.Device // must stay open until the handler is closed
 
-	MaxObject            int   // bytes of one transfer; 1 GiB by default
-	MaxStaged            int64 // bytes of all transfers; 4 GiB by default
-	MaxSessions          int   // transfers at once; 64 by default
-	MaxSessionsPerClient int   // transfers of one access key at once; MaxSessions by default
-	Idle                 int64 // bytes of idle memory to keep for later transfers; 64 MiB by default
+	MaxObject            int   // maximum bytes of a transfer; 0 means 1 GiB
+	MaxStaged            int64 // maximum bytes of all transfers; 0 means 4 GiB
+	MaxSessions          int   // maximum concurrent transfers; 0 means 64
+	MaxSessionsPerClient int   // maximum concurrent transfers of an access key; 0 means MaxSessions
+	Idle                 int64 // maximum bytes of idle memory kept for later transfers; 0 means 64 MiB
 
-	// SessionLifetime is the time from prepare to ready, 10 s by default, and TransferTimeout that of a transfer, 30 s by
-	// default.
+	// SessionLifetime limits the time from prepare to ready; 0 means 10 s. TransferTimeout limits the time of a
+	// transfer; 0 means 30 s.
 	SessionLifetime, TransferTimeout time.Duration
 
-	// Authorize verifies the signature of a control request, or of a direct request, which is also the replay. It may
-	// return a changed replay: the request that the S3 server gets in place of the client's, for example with a context
-	// that marks it as authenticated. replay is nil if nothing is replayed. An error rejects the request with 403; direct
-	// requests are declined.
+	// Authorize verifies the signature of a control request or of a direct request. replay is the request that the S3
+	// server will receive, or nil if there is none; for a direct request it is the same as control. Authorize may
+	// return a changed replay, for example with a context that marks it as authenticated. If it returns an error, a
+	// control request is rejected with status 403, and a direct request is declined.
 	//
-	// Without Authorize, signatures of control requests are not verified. The S3 server verifies that of the replay: the
-	// original request of a [Transport], or the headers of the control request, signed for another path.
+	// Without Authorize, signatures of control requests are not verified. The S3 server verifies the signature of the
+	// replay: the original request of a [Transport], or a request with the headers of the control request, which are
+	// signed for another path.
 	Authorize func(control, replay *http.Request) (*http.Request, error)
 
-	// Direct also accepts the direct protocol, hipObject's first one, which is a single request.
+	// Direct also accepts the direct protocol, hipObject's first protocol, in which a transfer is a single request.
 	Direct bool
 
-	// Dynamic accepts requests with tokens of dynamic connections, as NVIDIA's cuObject writes them, on mlx5 devices and
-	// software devices.
+	// Dynamic accepts requests with tokens for dynamic connections, in the format of NVIDIA's cuObject, on mlx5 devices
+	// and software devices.
 	Dynamic bool
 
-	Log *slog.Logger // transfers at level debug, declined ones at info, failures of the device at error; nil: none
+	Log *slog.Logger // transfers at level debug, declined requests at info, device failures at error; or nil
 }
 
-// Handler is an S3 server whose objects move by RDMA. It passes requests that are not its own to the server that it
-// wraps.
+// Handler wraps an S3 server and transfers objects by RDMA. It passes other requests to the server.
 type Handler struct {
 	inner   http.Handler
 	options HandlerOptions
@@ -63,31 +63,31 @@ type Handler struct {
 
 	mu       sync.Mutex
 	sessions map[string]*session
-	clients  map[owner]int // sessions of each
+	clients  map[owner]int // number of sessions by client
 	lanes    map[laneKey]*lane
-	starters []*lane // initiators of dynamic connections that are not in use
+	starters []*lane // unused initiators of dynamic connections
 	stats    HandlerStats
-	draining bool // no new sessions
+	draining bool // rejects new sessions
 	over     bool
-	running  sync.WaitGroup // control requests, and sessions that expire
+	running  sync.WaitGroup // control requests, and sessions that are expiring
 }
 
-// HandlerStats counts the transfers of a handler since its creation, and those in progress.
+// HandlerStats has a handler's counters of transfers since its creation, and of those in progress.
 type HandlerStats struct {
 	Puts, Gets         uint64 // by RDMA
 	PutBytes, GetBytes uint64
-	Expired            uint64            // sessions that were prepared only
-	Declined           map[string]uint64 // control requests by [Reasons]
-	Sessions           int               // transfers that have been prepared and have not ended
+	Expired            uint64            // sessions that were prepared but never started
+	Declined           map[string]uint64 // declined control requests by reason, one of [Reasons]
+	Sessions           int               // transfers that are prepared or in progress
 	Staged             int64             // bytes of their memory
-	Discarded          int               // transfers whose memory is not reused: its key could not be revoked
+	Discarded          int               // transfers whose memory is not reused because its key could not be revoked
 }
 
-// Reasons are the reasons for which a handler declines control requests.
+// Reasons lists the reasons for declining control requests.
 var Reasons = []string{"authorization", "busy", "closing", "cookie", "device", "limit", "malformed", "object",
 	"protocol", "session", "size", "timeout"}
 
-// NewHandler wraps an S3 server. Close releases the handler's memory.
+// NewHandler returns a handler that wraps an S3 server. Close it to release its memory.
 func NewHandler(inner http.Handler, o HandlerOptions) (*Handler, error) {
 	setDefault(&o.MaxObject, 1<<30)
 	setDefault(&o.MaxStaged, 4<<30)
@@ -114,14 +114,14 @@ func NewHandler(inner http.Handler, o HandlerOptions) (*Handler, error) {
 		lanes: map[laneKey]*lane{}, stats: HandlerStats{Declined: map[string]uint64{}}}, nil
 }
 
-// setDefault replaces an option that is not positive.
+// setDefault sets an option that is not positive to its default.
 func setDefault[T ~int | ~int64](v *T, to T) {
 	if *v <= 0 {
 		*v = to
 	}
 }
 
-// Shutdown rejects new transfers, waits until those under way have ended or ctx ends, and closes the handler.
+// Shutdown rejects new transfers, waits until current ones have ended or ctx ends, and closes the handler.
 func (h *Handler) Shutdown(ctx context.Context) error {
 	h.mu.Lock()
 	h.draining = true
@@ -137,8 +137,8 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 	return h.Close()
 }
 
-// Close ends all transfers and waits for their requests. The handler then passes every request to the S3 server. It
-// fails if memory whose key could not be revoked still cannot be released.
+// Close ends all transfers and waits for their requests. Afterwards, the handler passes every request to the S3 server.
+// Close fails if memory cannot be released because its key still cannot be revoked.
 func (h *Handler) Close() error {
 	h.mu.Lock()
 	if h.over {
@@ -160,7 +160,7 @@ func (h *Handler) Close() error {
 		h.finish(s)
 	}
 	h.running.Wait()
-	for _, l := range h.lanes { // nobody else uses them any more
+	for _, l := range h.lanes { // not in use any more
 		h.closeLink(l.link)
 	}
 	for _, l := range h.starters {
@@ -169,10 +169,10 @@ func (h *Handler) Close() error {
 	return h.engine.close()
 }
 
-// Sessions returns the number of transfers that have been prepared and have not ended.
+// Sessions returns the number of transfers that are prepared or in progress.
 func (h *Handler) Sessions() int { return h.Stats().Sessions }
 
-// Stats returns the current numbers.
+// Stats returns the handler's counters.
 func (h *Handler) Stats() HandlerStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -182,7 +182,7 @@ func (h *Handler) Stats() HandlerStats {
 	return all
 }
 
-// ServeHTTP answers control requests, and passes all others to the S3 server.
+// ServeHTTP serves control requests, and passes all others to the S3 server.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	serve := map[string]func(http.ResponseWriter, *http.Request) error{
 		pathPrepare: h.prepare, pathReady: h.ready, pathCancel: h.abandon}[r.URL.Path]
@@ -199,7 +199,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var err error
 	if protocol := r.Header.Get(headerProtocol); protocol != protocolV2 {
 		w.Header().Set(headerStatus, "unsupported")
-		err = failed(http.StatusNotImplemented, "protocol", "protocol %q is not supported", protocol)
+		err = failed(http.StatusNotImplemented, "protocol", "unsupported protocol %q", protocol)
 	} else {
 		err = serve(w, r)
 	}
@@ -209,7 +209,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.Error(w, err.Error(), h.declined(r, err).status)
 }
 
-// declined counts and logs a request that is declined, and returns its status.
+// declined counts and logs a declined request, and returns its status.
 func (h *Handler) declined(r *http.Request, err error) *statusError {
 	known := &statusError{http.StatusInternalServerError, "device", err}
 	errors.As(err, &known)
@@ -235,7 +235,7 @@ func (h *Handler) enter() bool {
 	return true
 }
 
-// statusError is an error with its HTTP status and its reason for the statistics.
+// statusError is an error with an HTTP status, and a reason for the counters.
 type statusError struct {
 	status int
 	reason string
@@ -251,9 +251,13 @@ func failed(status int, reason, format string, args ...any) error {
 
 func malformed(err error) error { return &statusError{http.StatusBadRequest, "malformed", err} }
 
-// prepare creates a session.
+// prepare serves a prepare request: it creates a session.
 func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 	asked, err := requestOf(r.Header)
+	if errors.Is(err, errTransport) { // clients take it as a server without the protocol, not as their mistake
+		w.Header().Set(headerStatus, "unsupported")
+		return err
+	}
 	if err != nil {
 		return malformed(err)
 	}
@@ -273,7 +277,7 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	kept := false
-	defer func() { // also if the S3 server panics
+	defer func() { // runs even if the S3 server panics
 		if !kept {
 			h.finish(s)
 		}
@@ -286,7 +290,7 @@ func (h *Handler) prepare(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	} else {
-		// The request outlives this one, and so must its context. Its values remain.
+		// The replay outlives this request, so it needs a context that is not canceled. The values remain.
 		s.replay = replay.WithContext(context.WithoutCancel(replay.Context()))
 	}
 	if s.link, err = h.engine.newLink(s.memory, s.size, s.op == http.MethodPut); err != nil {
@@ -341,7 +345,7 @@ func (h *Handler) authorize(control, replay *http.Request) (*http.Request, error
 	return changed, nil
 }
 
-// admit counts a session, or rejects it.
+// admit counts a session, or returns an error if a limit is reached.
 func (h *Handler) admit(s *session) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -349,12 +353,12 @@ func (h *Handler) admit(s *session) error {
 	case h.draining || h.over:
 		return failed(http.StatusServiceUnavailable, "closing", "the server is closing")
 	case now.Sessions >= o.MaxSessions:
-		return failed(http.StatusServiceUnavailable, "limit", "%d transfers are under way", now.Sessions)
+		return failed(http.StatusServiceUnavailable, "limit", "%d transfers in progress", now.Sessions)
 	case h.clients[s.owner] >= o.MaxSessionsPerClient:
-		return failed(http.StatusServiceUnavailable, "limit", "%d transfers of the client are under way",
+		return failed(http.StatusServiceUnavailable, "limit", "%d transfers of the client in progress",
 			h.clients[s.owner])
 	case now.Staged+int64(s.size) > o.MaxStaged:
-		return failed(http.StatusServiceUnavailable, "limit", "%d bytes are staged", now.Staged)
+		return failed(http.StatusServiceUnavailable, "limit", "%d bytes staged", now.Staged)
 	}
 	h.clients[s.owner]++
 	h.stats.Sessions++
@@ -362,8 +366,8 @@ func (h *Handler) admit(s *session) error {
 	return nil
 }
 
-// take removes an expired session that is not busy from the table, and reports whether the caller now owns it. The
-// caller then calls running.Done.
+// take removes an expired session from the table unless it is busy. It reports whether the caller now owns the session,
+// and must call running.Done.
 func (h *Handler) take(s *session) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -376,7 +380,7 @@ func (h *Handler) take(s *session) bool {
 	return true
 }
 
-// finish releases everything that the session holds. The caller owns the session.
+// finish releases the session's objects. The caller owns the session.
 func (h *Handler) finish(s *session) {
 	if s.expiry != nil {
 		s.expiry.Stop()
@@ -390,7 +394,7 @@ func (h *Handler) finish(s *session) {
 	h.leave(s)
 }
 
-// leave ends what admit has counted.
+// leave undoes admit.
 func (h *Handler) leave(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -401,10 +405,10 @@ func (h *Handler) leave(s *session) {
 	}
 }
 
-// serve gets the S3 server's response to a replayed request.
+// serve passes a replayed request to the S3 server and records the response.
 func (h *Handler) serve(into *recorder, replay *http.Request) (err error) {
 	defer func() {
-		if p := recover(); p == http.ErrAbortHandler { // as a reverse proxy does if it cannot copy a body
+		if p := recover(); p == http.ErrAbortHandler { // for example by a reverse proxy that fails to copy a body
 			err = failed(http.StatusBadGateway, "object", "the S3 server aborted its response")
 		} else if p != nil {
 			panic(p)
@@ -414,7 +418,7 @@ func (h *Handler) serve(into *recorder, replay *http.Request) (err error) {
 	return nil
 }
 
-// stage gets the object from the S3 server.
+// stage gets the object from the S3 server into the session's memory.
 func (h *Handler) stage(s *session, replay *http.Request) error {
 	into := &recorder{header: http.Header{}, body: s.memory.Bytes()[:0:s.size]}
 	if err := h.serve(into, replay); err != nil && !into.lost {
@@ -426,15 +430,15 @@ func (h *Handler) stage(s *session, replay *http.Request) error {
 	case status != http.StatusOK && status != http.StatusPartialContent:
 		return failed(http.StatusBadGateway, "object", "S3 server: status %d", status)
 	case status == http.StatusOK && s.offset != 0:
-		return failed(http.StatusRequestedRangeNotSatisfiable, "object", "S3 server: no range")
+		return failed(http.StatusRequestedRangeNotSatisfiable, "object", "the S3 server returned no range")
 	case into.lost || len(into.body) != s.size:
-		return failed(http.StatusRequestedRangeNotSatisfiable, "object", "the object has another size")
+		return failed(http.StatusRequestedRangeNotSatisfiable, "object", "the object's size differs")
 	}
 	s.header = into.header
 	return nil
 }
 
-// ready transfers and ends the session.
+// ready serves a ready request: it transfers the payload and ends the session.
 func (h *Handler) ready(w http.ResponseWriter, r *http.Request) error {
 	began := time.Now()
 	key, err := memoryKeyOf(r.Header)
@@ -474,7 +478,7 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) error {
 
 	header, status, body := s.header, http.StatusOK, []byte(nil)
 	if s.op == http.MethodPut {
-		// The body is the staged memory, which the client can no longer change.
+		// The body is the staged memory. The client can no longer change it.
 		staged := s.memory.Bytes()[:s.size]
 		s.replay.Body = io.NopCloser(bytes.NewReader(staged))
 		into := &recorder{header: http.Header{}, body: make([]byte, 0, 64<<10)}
@@ -504,7 +508,7 @@ func (h *Handler) ready(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// count counts a transfer.
+// count counts a completed transfer.
 func (h *Handler) count(s *session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -517,7 +521,7 @@ func (h *Handler) count(s *session) {
 	}
 }
 
-// begin makes a session busy.
+// begin marks a session as busy.
 func (h *Handler) begin(r *http.Request, cookie uint32, cancel context.CancelFunc) (*session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -534,7 +538,7 @@ func (h *Handler) begin(r *http.Request, cookie uint32, cancel context.CancelFun
 	return s, nil
 }
 
-// abandon ends a session, if there is one.
+// abandon serves a cancel request: it ends the session, if any.
 func (h *Handler) abandon(w http.ResponseWriter, r *http.Request) error {
 	if _, err := h.authorize(r, nil); err != nil {
 		return err

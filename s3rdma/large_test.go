@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// endless is content of any size that is not kept: each page begins with its number, and the rest is random.
+// endless is generated content of any size. Each page begins with its number, followed by random bytes.
 type endless struct{ page [4096]byte }
 
 func newEndless() *endless {
@@ -40,14 +40,14 @@ func (e *endless) ReadAt(p []byte, at int64) (n int, err error) {
 // part returns a range of the content.
 func (e *endless) part(from, size int64) *io.SectionReader { return io.NewSectionReader(e, from, size) }
 
-// same reports whether r has exactly the content of a range.
+// same returns an error unless r has exactly the content of a range.
 func (e *endless) same(r io.Reader, from, size int64) error {
 	got, want := make([]byte, 256<<10), make([]byte, 256<<10)
 	for at := from; ; {
 		n, err := io.ReadFull(r, got)
 		e.ReadAt(want[:n], at)
 		if !bytes.Equal(got[:n], want[:n]) {
-			return fmt.Errorf("other bytes from %d on", at)
+			return fmt.Errorf("bytes differ from offset %d", at)
 		}
 		at += int64(n)
 		switch {
@@ -62,9 +62,9 @@ func (e *endless) same(r io.Reader, from, size int64) error {
 	}
 }
 
-// TestLarge puts objects of about 4 GiB as parts, and gets them in ranges, by RDMA; one request for all moves by HTTP,
-// because a transfer has at most 2 GiB. The server compares and creates the content instead of keeping it. Without
-// GOVERBS_EVERYTHING, the objects have about 4 MiB.
+// TestLarge puts objects of about 4 GiB in parts and gets them in ranges by RDMA. A single request for all of it uses
+// HTTP, because a transfer has at most 2 GiB. The server compares and generates the content instead of storing it.
+// Without GOVERBS_EVERYTHING, the objects have about 4 MiB.
 func TestLarge(t *testing.T) {
 	about, least := int64(4<<20), int64(1)
 	if everything() {
@@ -139,7 +139,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestLargest: the protocol's largest transfer is 2^31 - 1 bytes. Larger requests are not offered to the server.
+// TestLargest: the protocol's maximum transfer is 2^31 - 1 bytes. Larger requests use HTTP without asking the server.
 func TestLargest(t *testing.T) {
 	p := newPair(t, HandlerOptions{}, Options{}, nil)
 	r := httptest.NewRequest(http.MethodPut, p.server.URL+"/b/k", http.NoBody)

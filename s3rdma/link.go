@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// link is a queue pair and registered memory for one transfer. The peer can use the memory until close.
+// link is a queue pair and registered memory for one transfer. The peer can access the memory until close.
 type link struct {
 	engine     *engine
 	memory     *rdma.Buffer
@@ -21,15 +21,15 @@ type link struct {
 	psn        uint32
 	recv, send rdma.Call
 	recvs      *rdma.RecvBatch
-	dynamic    *dynamic // with dynamic connections
+	dynamic    *dynamic // set for dynamic connections
 	sends      *rdma.SendBatch
 
 	closed bool
-	err    error // of close
+	err    error // result of close
 }
 
-// newLink creates a queue pair and registers the first size bytes of memory, for a peer that writes if writable. The
-// peer can never read.
+// newLink creates a queue pair and registers the first size bytes of memory. If writable, the peer may write to them.
+// It may never read them.
 func (e *engine) newLink(memory *rdma.Buffer, size int, writable bool) (*link, error) {
 	l, err := e.newQueuePair(random(24))
 	if err != nil {
@@ -46,7 +46,7 @@ func (e *engine) newLink(memory *rdma.Buffer, size int, writable bool) (*link, e
 	return l, nil
 }
 
-// newQueuePair creates a link without memory, whose first packet has number psn.
+// newQueuePair creates a link without memory. psn is the sequence number of its first packet.
 func (e *engine) newQueuePair(psn uint32) (*link, error) {
 	qp, err := e.device.NewRC(rdma.QPParts{PD: e.pd, CQ: e.cq,
 		Cap: ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
@@ -58,14 +58,14 @@ func (e *engine) newQueuePair(psn uint32) (*link, error) {
 
 // register registers the first size bytes of memory.
 func (l *link) register(memory *rdma.Buffer, size int, access ibv.AccessFlags) (err error) {
-	// By address: the pool's buffers are larger than the payload, and the peer gets only the payload.
+	// Register by address: the pool's buffers are larger than the payload, and the peer may only access the payload.
 	l.mr, err = l.engine.pd.RegAddress(uintptr(memory.Address()), uint64(size), memory.Address(), access)
 	l.memory = memory
 	return err
 }
 
-// unregister ends the peer's access to the memory, so that the link can be used for another. It closes the link if that
-// fails. The link's write or read has ended.
+// unregister ends the peer's access to the memory, so that the link can be used with other memory. If it fails, it
+// closes the link. The link's request has completed.
 func (l *link) unregister() error {
 	if err := l.engine.destroy(l.mr); err != nil {
 		return errors.Join(err, l.close())
@@ -82,7 +82,7 @@ func (l *link) unregister() error {
 	return nil
 }
 
-// token returns the identity of the link for the peer.
+// token returns the token that identifies the link to the peer.
 func (l *link) token() (token, error) {
 	own, err := l.qp.Endpoint()
 	if err != nil {
@@ -100,7 +100,7 @@ func (l *link) token() (token, error) {
 
 func (l *link) key() memoryKey { return memoryKey{l.qp.Num(), l.mr.Address(), l.mr.RKey()} }
 
-// connect connects to a queue pair of the device that the token describes. A zero token means this device.
+// connect connects to a queue pair on the device that peer describes. A zero token means this device.
 func (l *link) connect(peer token, qpn, psn uint32) error {
 	own, err := l.qp.Endpoint()
 	if err != nil {
@@ -118,7 +118,7 @@ func (l *link) connect(peer token, qpn, psn uint32) error {
 	return l.qp.ConnectWith(attr)
 }
 
-// expect posts the receive that the peer's write consumes.
+// expect posts a receive for the peer's write with immediate data.
 func (l *link) expect() (err error) {
 	if l.recvs, err = rdma.NewRecvBatch(1, 1); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (l *link) expect() (err error) {
 	return err
 }
 
-// arrived waits for the peer's write, and checks its size and cookie.
+// arrived waits for the peer's write and checks its size and cookie.
 func (l *link) arrived(ctx context.Context, cookie uint32, size int) error {
 	wc, err := l.recv.Wait(ctx)
 	if err != nil {
@@ -146,14 +146,14 @@ func (l *link) arrived(ctx context.Context, cookie uint32, size int) error {
 		return errCookie
 	}
 	if int(wc.ByteLen) != size {
-		return fmt.Errorf("s3rdma: peer wrote %d bytes of %d", wc.ByteLen, size)
+		return fmt.Errorf("s3rdma: peer wrote %d of %d bytes", wc.ByteLen, size)
 	}
 	return nil
 }
 
 var errCookie = errors.New("s3rdma: peer wrote a wrong cookie")
 
-// write posts a write of all of the memory to the peer's.
+// write posts a write of all of the memory to the peer's memory.
 func (l *link) write(to memoryKey, cookie uint32) error {
 	return l.post(func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
 		return b.WriteImm(id, to.address, to.rkey, ibv.ToBE32(cookie))
@@ -175,7 +175,7 @@ func (l *link) post(request func(b *rdma.SendBatch, id uint64) rdma.SendRequest)
 	return err
 }
 
-// written waits for the completion of the request: for a write, the peer's acknowledgement.
+// written waits for the request's completion, which for a write means that the peer's device has acknowledged it.
 func (l *link) written(ctx context.Context) error {
 	wc, err := l.send.Wait(ctx)
 	if err != nil {
@@ -184,11 +184,11 @@ func (l *link) written(ctx context.Context) error {
 	return rdma.CompletionErr(&wc)
 }
 
-// closeTimeout is the time for completions of requests whose queue pair is closed.
+// closeTimeout limits the wait for completions after the queue pair is closed.
 const closeTimeout = time.Second
 
-// close ends the transfer, and repeated calls return the same error. After nil, neither the peer nor the device uses
-// the memory. After an error they may, so that the engine keeps the memory from being reused.
+// close ends the transfer. Repeated calls return the same result. If it succeeds, neither the peer nor the device uses
+// the memory any more. If it fails, they may, and the engine prevents the memory from being reused.
 func (l *link) close() error {
 	if !l.closed {
 		l.closed = true
@@ -199,7 +199,7 @@ func (l *link) close() error {
 	return l.err
 }
 
-// release closes all open objects. After an error, it can be called again.
+// release closes all objects that are still open. If it fails, it can be called again.
 func (l *link) release() error {
 	var errs []error
 	if l.qp != nil {
@@ -211,7 +211,7 @@ func (l *link) release() error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("s3rdma: end transfer: %w", err)
 	}
-	// The queue pair is closed, so both calls have ended: with a completion that has to be polled, or without one.
+	// The queue pair is closed, so both calls have ended, and their completions, if any, can be polled.
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	for _, call := range []rdma.Call{l.recv, l.send} {

@@ -61,7 +61,7 @@ func etagOf(data []byte) string {
 	return `"` + hex.EncodeToString(sum[:]) + `"`
 }
 
-// pair is a client and a server on two software devices, without an SDK. It fails the test if anything is left at its
+// pair is a client and a server on two software devices, without an SDK. The test fails if any object remains at its
 // end.
 type pair struct {
 	t         testing.TB
@@ -69,7 +69,7 @@ type pair struct {
 	store     *objects
 	server    *httptest.Server
 	handler   *Handler
-	serving   atomic.Pointer[Handler] // handler, or one that replaced it
+	serving   atomic.Pointer[Handler] // handler, or its replacement
 	transport *Transport
 	client    *http.Client
 }
@@ -153,7 +153,7 @@ func (p *pair) get(key string) []byte {
 	return data
 }
 
-// everything reports whether tests run at full length: not with the race detector, for which make test sets
+// everything reports whether tests run at full length. They do not with the race detector, for which make test sets
 // GOVERBS_ROUNDS.
 func everything() bool {
 	return os.Getenv("GOVERBS_EVERYTHING") != "" && os.Getenv("GOVERBS_ROUNDS") == ""

@@ -10,23 +10,23 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// pool keeps buffers for reuse, by size class. The sizes are powers of two.
+// pool keeps buffers for reuse by size class. Sizes are powers of two.
 type pool struct {
-	keep int64 // bytes to keep idle
+	keep int64 // maximum bytes of idle buffers
 
 	mu      sync.Mutex
 	idle    [33][]*rdma.Buffer
 	held    int64
-	blocked map[*rdma.Buffer]bool // memory that a peer may still access: not reused; true: put was called
+	blocked map[*rdma.Buffer]bool // buffers that a peer may still access, and whether put was called
 	over    bool
 }
 
-// minBuffer is the logarithm of the smallest size.
+// minBuffer is the logarithm of the minimum size.
 const minBuffer = 12
 
 func class(size int) int { return max(minBuffer, bits.Len(uint(size-1))) }
 
-// get returns a buffer of at least size bytes. Its content is arbitrary.
+// get returns a buffer of at least size bytes, with arbitrary content.
 func (p *pool) get(size int) (*rdma.Buffer, error) {
 	c := class(size)
 	p.mu.Lock()
@@ -41,7 +41,7 @@ func (p *pool) get(size int) (*rdma.Buffer, error) {
 	return rdma.NewBuffer(1<<c, rdma.MapOptions{})
 }
 
-// put takes a buffer back. If it is blocked, nobody gets it again.
+// put returns a buffer to the pool. A blocked buffer is not reused.
 func (p *pool) put(b *rdma.Buffer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +58,7 @@ func (p *pool) put(b *rdma.Buffer) {
 	p.idle[c] = append(p.idle[c], b)
 }
 
-// block keeps a buffer from being reused.
+// block prevents a buffer from being reused.
 func (p *pool) block(b *rdma.Buffer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +72,7 @@ func (p *pool) isBlocked(b *rdma.Buffer) bool {
 	return blocked
 }
 
-// unblock frees a blocked buffer if it is the pool's.
+// unblock undoes block. It frees the buffer if put was called.
 func (p *pool) unblock(b *rdma.Buffer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

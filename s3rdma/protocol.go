@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Names of hipobj-rc-v2.
+// Headers and values of hipobj-rc-v2.
 const (
 	protocolV2  = "hipobj-rc-v2"
 	pathPrepare = "/.hipobj-rc/prepare"
@@ -39,11 +39,11 @@ const (
 	headerVersion     = headerPrefix + "Version-Id"
 )
 
-// Our extension. A prepare request repeats the headers of the original request under a prefix, and a server that
-// replays them confirms it in its reply.
+// Our extension: a prepare request contains the headers of the original request, with a prefix. The reply confirms that
+// the server replays them.
 const (
 	headerOriginal = "X-Goverbs-Original-"
-	headerQuery    = "X-Goverbs-Query" // of the original request; the protocol's target is a path
+	headerQuery    = "X-Goverbs-Query" // query of the original request; the protocol's target is only a path
 	headerReplays  = "X-Goverbs-Replay"
 )
 
@@ -54,7 +54,7 @@ const (
 	transferTimeout = 30 * time.Second
 )
 
-// hexHeader parses a header of up to digits hex digits. Prefixes, signs and spaces are errors.
+// hexHeader parses a header with at most digits hex digits. Prefixes, signs and spaces are errors.
 func hexHeader(h http.Header, name string, digits int) (uint64, error) {
 	s := h.Get(name)
 	if s == "" || len(s) > digits || strings.Trim(s, "0123456789abcdefABCDEF") != "" {
@@ -63,7 +63,7 @@ func hexHeader(h http.Header, name string, digits int) (uint64, error) {
 	return strconv.ParseUint(s, 16, 64)
 }
 
-// decimalHeader parses a header with a decimal number up to most.
+// decimalHeader parses a header with a decimal number of at most most.
 func decimalHeader(h http.Header, name string, most uint64) (uint64, error) {
 	s := h.Get(name)
 	v, err := strconv.ParseUint(s, 10, 64)
@@ -73,7 +73,7 @@ func decimalHeader(h http.Header, name string, most uint64) (uint64, error) {
 	return v, nil
 }
 
-// memoryKey is the address and key of a peer's memory, and the queue pair that may use them.
+// memoryKey has the address and key of a peer's memory, and the number of the queue pair that may access it.
 type memoryKey struct {
 	qpn     uint32
 	address uint64
@@ -96,10 +96,10 @@ func memoryKeyOf(h http.Header) (k memoryKey, err error) {
 	return memoryKey{uint32(v[0]), v[1], uint32(v[2])}, nil
 }
 
-// request is the content of a prepare request.
+// request contains the values of a prepare request.
 type request struct {
 	op     string // GET or PUT
-	target string // path, as in the request line
+	target string // path from the request line
 	size   int
 	offset uint64
 	client token
@@ -155,14 +155,14 @@ func requestOf(h http.Header) (r request, err error) {
 	return r, nil
 }
 
-// reply is the content of the reply to a prepare request.
+// reply contains the values of the reply to a prepare request.
 type reply struct {
 	server token
 	psn    uint32
 	memory memoryKey
 }
 
-// replyOf fails with errDeclined if the server has not accepted the transfer.
+// replyOf parses a reply. It returns errDeclined if the server has not accepted the transfer.
 func replyOf(h http.Header) (r reply, err error) {
 	text, ok := strings.CutPrefix(h.Get(headerReply), "200:")
 	if !ok {
@@ -180,7 +180,7 @@ func replyOf(h http.Header) (r reply, err error) {
 	return r, err
 }
 
-// random returns an unpredictable number of some bits, not 0.
+// random returns an unpredictable number that is not 0 and has at most the given number of bits.
 func random(bits int) uint32 {
 	for {
 		var b [4]byte

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// BenchmarkProtocols compares the two protocols with HTTP over loopback, on software devices in one process.
+// BenchmarkProtocols compares both protocols with HTTP over loopback, on software devices in one process.
 func BenchmarkProtocols(b *testing.B) {
 	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
 		data := bytesOf(size, 1)
@@ -22,7 +22,7 @@ func BenchmarkProtocols(b *testing.B) {
 					direct := way == "direct"
 					p := newPair(b, HandlerOptions{Direct: direct}, Options{Direct: direct, Threshold: threshold}, nil)
 					if way == "http" {
-						p.client.Transport = p.transport.base // a GET asks for the size first
+						p.client.Transport = p.transport.base // a GET by RDMA first sends a HEAD for the size
 					}
 					p.put("key", data)
 					b.SetBytes(int64(size))

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// replayOf returns the request that the S3 server gets: the client's original one if the client sent it, and otherwise
-// one with the headers of the control request that are not about RDMA.
+// replayOf returns the request for the S3 server: the client's original request if the control request contains it, or
+// otherwise a request with those headers of the control request that do not concern RDMA.
 func replayOf(control *http.Request, asked request) (*http.Request, error) {
 	uri := asked.target
 	if query := control.Header.Get(headerQuery); query != "" {
@@ -47,12 +47,12 @@ func replayOf(control *http.Request, asked request) (*http.Request, error) {
 	return replay, nil
 }
 
-// recorder is a ResponseWriter that keeps the body, as much as body has room for.
+// recorder is a ResponseWriter that records the response, up to the capacity of body.
 type recorder struct {
 	header http.Header
 	status int
 	body   []byte
-	lost   bool // there was more
+	lost   bool // the body exceeds the capacity
 }
 
 func (r *recorder) Header() http.Header { return r.header }
@@ -73,7 +73,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// send sends the recorded response.
+// send writes the recorded response to w.
 func (r *recorder) send(w http.ResponseWriter) {
 	for name, values := range r.header {
 		w.Header()[name] = values
@@ -82,7 +82,7 @@ func (r *recorder) send(w http.ResponseWriter) {
 	w.Write(r.body)
 }
 
-// code returns the status, which is 200 if the server did not set one.
+// code returns the status, which is 200 if the server set none.
 func (r *recorder) code() int {
 	if r.status == 0 {
 		return http.StatusOK

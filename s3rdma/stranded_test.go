@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// breakDestroy makes an engine fail to close objects of type T while the result is set.
+// breakDestroy makes an engine fail to close objects of type T while the result is true.
 func breakDestroy[T io.Closer](e *engine) *atomic.Bool {
 	broken := new(atomic.Bool)
 	e.destroy = func(c io.Closer) error {
@@ -28,8 +28,8 @@ func breakDestroy[T io.Closer](e *engine) *atomic.Bool {
 	return broken
 }
 
-// TestStranded has a client that cannot close a queue pair or memory region after a GET: the object is right, nobody
-// gets the memory again, and Close releases it as soon as it can.
+// TestStranded: if a client cannot close a queue pair or memory region after a GET, the object is correct, its memory
+// is not reused, and Close releases the memory when that becomes possible.
 func TestStranded(t *testing.T) {
 	for name, breaks := range map[string]func(*engine) *atomic.Bool{
 		"queue pair": breakDestroy[*rdma.QP], "memory region": breakDestroy[*rdma.MR],
@@ -38,7 +38,7 @@ func TestStranded(t *testing.T) {
 			p := newPair(t, HandlerOptions{}, Options{Threshold: 1}, nil)
 			broken := breaks(p.transport.engine)
 			data := bytesOf(5000, 1)
-			p.put("key", data) // its memory, 8192 bytes, is the idle one
+			p.put("key", data) // leaves 8192 bytes of idle memory
 			memory, err := p.transport.engine.pool.get(5000)
 			require.NoError(t, err)
 			p.transport.engine.pool.put(memory)
@@ -47,7 +47,7 @@ func TestStranded(t *testing.T) {
 			broken.Store(false)
 			stats := p.transport.Stats()
 			assert.EqualValues(t, 1, stats.Discarded)
-			assert.EqualValues(t, 0, stats.Gets, "an object is delivered by RDMA although a peer may still write to it")
+			assert.EqualValues(t, 0, stats.Gets, "delivered by RDMA although a peer may still write to the memory")
 			other, err := p.transport.engine.pool.get(5000)
 			require.NoError(t, err)
 			assert.NotSame(t, memory, other)
@@ -58,7 +58,7 @@ func TestStranded(t *testing.T) {
 	}
 }
 
-// TestStrandedForGood expects that Close reports memory that cannot be released, and does not wait.
+// TestStrandedForGood: Close reports memory that cannot be released, and does not wait.
 func TestStrandedForGood(t *testing.T) {
 	p := newPair(t, HandlerOptions{}, Options{Threshold: 1}, nil)
 	broken := breakDestroy[*rdma.QP](p.transport.engine)
@@ -69,7 +69,7 @@ func TestStrandedForGood(t *testing.T) {
 	require.NoError(t, p.transport.engine.close())
 }
 
-// TestStrandedInto expects an error, not data, for a buffer of the program that a peer may still write to.
+// TestStrandedInto: if a peer may still write to a program's buffer, the result is an error instead of data.
 func TestStrandedInto(t *testing.T) {
 	p := newPair(t, HandlerOptions{}, Options{Threshold: 1}, nil)
 	p.put("key", bytesOf(5000, 1))
@@ -85,7 +85,7 @@ func TestStrandedInto(t *testing.T) {
 	assert.ErrorIs(t, err, errLost)
 }
 
-// TestStrandedServer has a server that cannot revoke the key of a PUT: it neither stores data that the client can still
+// TestStrandedServer: if a server cannot revoke the key of a PUT, it neither stores data that the client can still
 // change nor reuses the memory.
 func TestStrandedServer(t *testing.T) {
 	p := newPair(t, HandlerOptions{}, Options{Threshold: 1}, nil)
@@ -107,7 +107,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestStrandedReceive has a queue pair with a posted receive that cannot be closed: nothing waits for the receive.
+// TestStrandedReceive: if a queue pair with a posted receive cannot be closed, nothing waits for the receive.
 func TestStrandedReceive(t *testing.T) {
 	p := newPair(t, HandlerOptions{SessionLifetime: 50 * time.Millisecond}, Options{Threshold: 1},
 		func(base http.RoundTripper) http.RoundTripper {
@@ -127,7 +127,7 @@ func TestStrandedReceive(t *testing.T) {
 	case got := <-done:
 		assert.Equal(t, bytesOf(5000, 1), got)
 	case <-time.After(20 * time.Second):
-		require.Fail(t, "the client waits for a receive of a queue pair that it cannot close")
+		require.Fail(t, "the client waits for a receive on a queue pair that cannot be closed")
 	}
 	assert.EqualValues(t, 1, p.transport.Stats().Discarded)
 	broken.Store(false)

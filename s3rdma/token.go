@@ -12,13 +12,13 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// tokenBytes is the size of a token: 88 hex digits.
+// tokenBytes is the size of a token. Its text has 88 hex digits.
 const tokenBytes = 44
 
 // transportRC is the transport of reliable connections.
 const transportRC = 1
 
-// A token describes a queue pair and memory. Integers are little-endian on the wire, without padding.
+// token describes a queue pair and memory. Encoded integers are little-endian, without padding.
 type token struct {
 	transport uint8
 	qpn       uint32
@@ -45,10 +45,10 @@ func (t token) String() string {
 	return hex.EncodeToString(b)
 }
 
-var errTransport = failed(http.StatusNotImplemented, "protocol", "a token of another transport")
+var errTransport = failed(http.StatusNotImplemented, "protocol", "unsupported transport in token")
 
-// parseDirect parses the token of a direct request, which an address and a size may follow: cuObject's, of a dynamic
-// connection, or hipObject's, which fails with errTransport for a dynamic connection.
+// parseDirect parses the token of a direct request, in cuObject's or hipObject's format. In hipObject's format, an
+// address and a size may follow, and dynamic connections return errTransport.
 func parseDirect(s string) (token, error) {
 	s = strings.TrimSuffix(s, ";")
 	head, rest, more := strings.Cut(s, ":")
@@ -81,7 +81,8 @@ func parseDirect(s string) (token, error) {
 	return t, nil
 }
 
-// parseToken parses a token of a reliable connection. All zeros are valid: the peer is on the same device.
+// parseToken parses a token of a reliable connection. It returns errTransport for a token of dynamic connections. The
+// zero token is valid and means that the peer is on the same device.
 func parseToken(s string) (t token, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != tokenBytes {
@@ -97,6 +98,9 @@ func parseToken(s string) (t token, err error) {
 	t.lid = binary.LittleEndian.Uint16(b[42:])
 	if t == (token{}) {
 		return t, nil
+	}
+	if t.transport == transportDC {
+		return token{}, errTransport
 	}
 	if t.transport != transportRC || t.qpn > 0xffffff {
 		return token{}, errToken

@@ -17,17 +17,17 @@ import (
 
 const unsigned = "UNSIGNED-PAYLOAD"
 
-// transfer is one transfer, from the server's acceptance on.
+// transfer is a transfer that the server has accepted.
 type transfer struct {
 	t       *Transport
-	request // as it was sent
+	request // as sent to the server
 	origin  *http.Request
 	link    *link
 	session string
 	remote  memoryKey
 }
 
-// prepare asks the server for a transfer and connects to it. Every error is a reason to use HTTP.
+// prepare asks the server for a transfer and connects to it. Any error means that HTTP must be used.
 func (t *Transport) prepare(r *http.Request, op string, memory *rdma.Buffer, size int, offset uint64) (*transfer, error) {
 	link, err := t.engine.newLink(memory, size, op == http.MethodGet)
 	if err != nil {
@@ -55,7 +55,7 @@ func (x *transfer) begin() error {
 		header.Set(headerQuery, query)
 	}
 	for name, values := range x.origin.Header {
-		if name != "Expect" { // concerns the connection
+		if name != "Expect" { // applies to the HTTP connection only
 			header[http.CanonicalHeaderKey(headerOriginal+name)] = values
 		}
 	}
@@ -89,7 +89,8 @@ func (x *transfer) begin() error {
 	return nil
 }
 
-// foreign reports whether a server that does not replay the original request does the same as HTTP would.
+// foreign reports whether the request has the same effect by RDMA with a server that does not replay the original
+// request.
 func (x *transfer) foreign() bool {
 	if !x.t.options.Foreign {
 		return false
@@ -115,14 +116,14 @@ func (x *transfer) foreign() bool {
 	return !strings.HasPrefix(x.origin.Header.Get("X-Amz-Content-Sha256"), "STREAMING-")
 }
 
-// decline remembers that a host does not speak the protocol.
+// decline records that a host does not support the protocol.
 func (t *Transport) decline(host string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.declined[host] = time.Now().Add(t.options.RetryAfter)
 }
 
-// control sends a signed control request. The response's body is closed.
+// control sends a signed control request. The response's body is already closed.
 func (x *transfer) control(ctx context.Context, path string, header http.Header) (*http.Response, error) {
 	u := *x.origin.URL
 	u.Path, u.RawPath, u.RawQuery = path, "", ""
@@ -166,14 +167,14 @@ func (x *transfer) ready(ctx context.Context) (*http.Response, error) {
 	return response, nil
 }
 
-// put writes to the server's memory. The response is that of the S3 server.
+// put writes the payload to the server's memory. The result is the S3 server's response.
 func (x *transfer) put() (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(x.origin.Context(), x.t.options.TransferTimeout)
 	defer cancel()
 	if err := x.link.write(x.remote, x.cookie); err != nil {
 		return nil, err
 	}
-	// The server may connect its queue pair only when it gets the ready request, so do not wait for the write first.
+	// Send the ready request before the write completes: the server may connect its queue pair only then.
 	wrote := make(chan error, 1)
 	go func() {
 		err := x.link.written(ctx)
@@ -189,7 +190,7 @@ func (x *transfer) put() (*http.Response, error) {
 	if failed := <-wrote; failed != nil || err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	x.link.close() // if it fails, the object is stored all the same, and the engine keeps the memory
+	x.link.close() // even if it fails, the object is stored; the engine then keeps the memory
 	h := response.Header
 	etag, version := h.Get(headerETag), h.Get(headerVersion)
 	for name := range h {
@@ -208,7 +209,7 @@ func (x *transfer) put() (*http.Response, error) {
 	return response, nil
 }
 
-// get waits for the server's write of the object with this ETag.
+// get waits until the server has written the object with this ETag.
 func (x *transfer) get(etag string) error {
 	ctx, cancel := context.WithTimeout(x.origin.Context(), x.t.options.TransferTimeout)
 	defer cancel()
@@ -225,7 +226,7 @@ func (x *transfer) get(etag string) error {
 	return x.link.close()
 }
 
-// abandon ends the transfer at this end, and then, without waiting, at the server.
+// abandon ends the transfer on this side, and then, without waiting, at the server.
 func (x *transfer) abandon() {
 	x.link.close()
 	if x.session == "" {

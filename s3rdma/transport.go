@@ -18,67 +18,67 @@ import (
 
 // Options configure a [Transport]. Device and Signer are required.
 type Options struct {
-	Device *rdma.Device // stays open until the transport is closed
+	Device *rdma.Device // must stay open until the transport is closed
 	Signer Signer
 
-	Threshold int   // smallest payload that moves by RDMA, in bytes; 1 MiB by default
-	Transfers int   // transfers by RDMA at once; 64 by default. Further ones use HTTP
-	Idle      int64 // bytes of idle memory to keep for later transfers; 64 MiB by default
+	Threshold int   // minimum payload for RDMA in bytes; 0 means 1 MiB
+	Transfers int   // maximum concurrent transfers by RDMA; others use HTTP; 0 means 64
+	Idle      int64 // maximum bytes of idle memory kept for later transfers; 0 means 64 MiB
 
-	// Foreign permits servers other than this package's. They store no headers of a PUT, so that only requests whose
-	// headers do not matter use RDMA. URLs must be of path style, as https://host/bucket/key.
+	// Foreign permits servers that do not use this package. They do not store the headers of a PUT, so RDMA is used
+	// only for requests whose headers do not matter. URLs must have path style: https://host/bucket/key.
 	Foreign bool
 
-	// Direct uses the direct protocol, hipObject's first one, in place of hipobj-rc-v2: one request for a transfer, on
-	// queue pairs that both ends keep. The server reads the body of a PUT from the client's memory. Requests whose body is
-	// signed in chunks use HTTP.
+	// Direct uses the direct protocol, hipObject's first protocol, instead of hipobj-rc-v2. A transfer is one request,
+	// on queue pairs that both sides keep. The server reads the body of a PUT from the client's memory. Requests whose
+	// body is signed in chunks use HTTP.
 	Direct bool
 
-	// Dynamic uses Direct's requests with dynamic connections and NVIDIA's cuObject tokens, on mlx5 devices and software
-	// devices. It implies Direct.
+	// Dynamic sends the same requests as Direct, which it implies, but with dynamic connections and the tokens of
+	// NVIDIA's cuObject, on mlx5 devices and software devices.
 	Dynamic bool
 
-	// RetryAfter is the time for which a host is not asked again after it has declined the protocol; 1 min by default.
+	// RetryAfter is how long HTTP is used for a host that has declined the protocol; 0 means 1 min.
 	RetryAfter time.Duration
-	// TransferTimeout is the time of one transfer; 30 s by default.
+	// TransferTimeout limits the time of a transfer; 0 means 30 s.
 	TransferTimeout time.Duration
 }
 
-// Signer signs requests with SigV4, for the service s3. The payload hash is in the header X-Amz-Content-Sha256.
+// Signer signs requests for service s3 with SigV4. The header X-Amz-Content-Sha256 contains the payload hash.
 type Signer interface {
 	Sign(ctx context.Context, r *http.Request) error
 }
 
-// SignerFunc is a function that is a [Signer].
+// SignerFunc is a [Signer] that calls the function.
 type SignerFunc func(ctx context.Context, r *http.Request) error
 
 // Sign calls f.
 func (f SignerFunc) Sign(ctx context.Context, r *http.Request) error { return f(ctx, r) }
 
-// Stats count requests.
+// Stats has counters of requests.
 type Stats struct {
-	Puts, Gets uint64 // by RDMA
-	Declined   uint64 // eligible for RDMA, but by HTTP
-	Discarded  uint64 // transfers whose memory is not reused: its key could not be revoked
+	Puts, Gets uint64 // requests by RDMA
+	Declined   uint64 // requests by HTTP that RDMA could have transferred
+	Discarded  uint64 // transfers whose memory is not reused because its key could not be revoked
 }
 
-// Transport is an [http.RoundTripper] for S3 clients. Any number of goroutines may use it.
+// Transport is an [http.RoundTripper] for S3 clients. It is safe for concurrent use.
 type Transport struct {
 	base    http.RoundTripper
 	options Options
 	engine  *engine
-	places  chan struct{} // of transfers
+	places  chan struct{} // limits concurrent transfers
 
 	mu       sync.Mutex
-	declined map[string]time.Time     // host: when to ask again
-	lanes    map[string][]*clientLane // host: those not in use
+	declined map[string]time.Time     // by host: when to try RDMA again
+	lanes    map[string][]*clientLane // by host: unused lanes
 	over     bool
-	running  sync.WaitGroup // transfers, responses with memory, and cancel requests
+	running  sync.WaitGroup // transfers, responses with memory, and cancel requests in progress
 
 	puts, gets, byHTTP atomic.Uint64
 }
 
-// NewTransport wraps the HTTP transport of an S3 client. Close releases its memory.
+// NewTransport returns a Transport that wraps the HTTP transport of an S3 client. Close it to release its memory.
 func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 	if o.Signer == nil {
 		return nil, errors.New("s3rdma: Options.Signer is nil")
@@ -104,8 +104,8 @@ func NewTransport(base http.RoundTripper, o Options) (*Transport, error) {
 		declined: map[string]time.Time{}, lanes: map[string][]*clientLane{}}, nil
 }
 
-// Close waits for transfers, and until the bodies of all responses are closed. Further requests use HTTP. It fails if
-// memory whose key could not be revoked still cannot be released.
+// Close waits for transfers in progress, and until the bodies of all responses are closed. Later requests use HTTP.
+// Close fails if memory cannot be released because its key still cannot be revoked.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	over := t.over
@@ -119,15 +119,18 @@ func (t *Transport) Close() error {
 	return t.engine.close()
 }
 
-// Stats returns the numbers of requests since the transport was created.
+// Stats returns the transport's counters.
 func (t *Transport) Stats() Stats {
 	return Stats{t.puts.Load(), t.gets.Load(), t.byHTTP.Load(), uint64(t.engine.discarded())}
 }
 
-// RoundTrip sends the request, and moves its payload by RDMA if possible.
+// RoundTrip sends the request. It transfers the payload by RDMA if possible.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if b := bufferOf(r.Context(), 0); b != nil { // an earlier response may not have been read
-		b.filled.Store(0)
+	if b := bufferOf(r.Context(), 0); b != nil && r.Method == http.MethodGet {
+		if b.busy.Load() {
+			return nil, errBusy
+		}
+		b.filled.Store(0) // an earlier response may not have been read
 	}
 	if !t.eligible(r) || !t.enter() {
 		return t.base.RoundTrip(r)
@@ -156,7 +159,7 @@ func (t *Transport) enter() bool {
 	return true
 }
 
-// eligible reports whether the payload of a request may move by RDMA.
+// eligible reports whether RDMA may be used for a request.
 func (t *Transport) eligible(r *http.Request) bool {
 	switch r.Method {
 	case http.MethodPut:
@@ -172,7 +175,7 @@ func (t *Transport) eligible(r *http.Request) bool {
 		return false
 	}
 	if len(r.URL.Path) < 2 || r.Header.Get("Authorization") == "" {
-		return false // a list of buckets; a presigned or anonymous request
+		return false // a list of buckets, or a presigned or anonymous request
 	}
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -199,10 +202,10 @@ func (t *Transport) eligible(r *http.Request) bool {
 	return !ok
 }
 
-// errDeclined is a reason to use HTTP.
+// errDeclined means that HTTP must be used.
 var errDeclined = errors.New("s3rdma: declined")
 
-// put sends a PUT. Until the server has accepted it, the body is not read.
+// put sends a PUT. It does not read the body before the server has accepted the transfer.
 func (t *Transport) put(r *http.Request) (*http.Response, error) {
 	size := int(r.ContentLength)
 	memory, err := t.engine.pool.get(size)
@@ -234,23 +237,23 @@ func (t *Transport) put(r *http.Request) (*http.Response, error) {
 	return t.again(r, memory, size)
 }
 
-// readBody reads a body of exactly this length, and closes it.
+// readBody reads and closes a body, which must have exactly this length.
 func readBody(r *http.Request, payload []byte) error {
 	defer r.Body.Close()
 	if _, err := io.ReadFull(r.Body, payload); err != nil {
 		return err
 	}
-	// The SDK's readers check the size, and compute trailers, when they reach the end.
+	// Read the end, too: the SDK's readers then check the size and compute trailers.
 	var more [1]byte
 	if n, err := r.Body.Read(more[:]); n > 0 {
-		return fmt.Errorf("s3rdma: the body has more than %d bytes", len(payload))
+		return fmt.Errorf("s3rdma: the body exceeds %d bytes", len(payload))
 	} else if err != nil && err != io.EOF {
 		return err
 	}
 	return nil
 }
 
-// again sends a PUT by HTTP, whose body is in memory already.
+// again sends a PUT by HTTP. Its body is already in memory.
 func (t *Transport) again(r *http.Request, memory *rdma.Buffer, size int) (*http.Response, error) {
 	if r.Context().Err() != nil {
 		t.engine.pool.put(memory)
@@ -263,7 +266,7 @@ func (t *Transport) again(r *http.Request, memory *rdma.Buffer, size int) (*http
 	return t.base.RoundTrip(again)
 }
 
-// get sends a GET. Its response has the headers of a HEAD request, which also returns the size.
+// get sends a GET. It first sends a HEAD request for the size and the headers of the response.
 func (t *Transport) get(r *http.Request) (*http.Response, error) {
 	response, err := t.tryGet(r)
 	if err == nil {
@@ -273,8 +276,11 @@ func (t *Transport) get(r *http.Request) (*http.Response, error) {
 	if r.Context().Err() != nil {
 		return nil, r.Context().Err()
 	}
+	if errors.Is(err, errBusy) {
+		return nil, err
+	}
 	if b, ok := r.Context().Value(intoKey{}).(*Buffer); ok && b != nil && b.lost.Load() {
-		return nil, errLost // the program may not trust what HTTP would place there
+		return nil, errLost // a peer could overwrite data that HTTP places in the buffer
 	}
 	if !errors.Is(err, errSmall) {
 		t.byHTTP.Add(1)
@@ -340,7 +346,7 @@ func (t *Transport) tryGet(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// extent returns the range of the object that a GET returns, from the response of a HEAD with the same headers.
+// extent returns the range of the object that a GET would return. head is the response to a HEAD with the same headers.
 func extent(r *http.Request, head *http.Response) (size int64, offset uint64, err error) {
 	size = head.ContentLength
 	if r.Header.Get("Range") == "" {

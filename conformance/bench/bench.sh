@@ -38,6 +38,11 @@ wire) # RDMA between two processes over UDP, and plain UDP sockets; fails below 
 	done
 	"$dir/ratios" -most 30 -but '64 bytes and back=37.5' "$dir/bare.txt" "$dir/wire.txt"
 	;;
+s3) # S3 objects by RDMA and by HTTP, in one process and between two; PROTOCOL=hipobj-rc-v2, direct or dynamic; 2 min
+	cd s3rdma/sdktest
+	"$go" build -o "$dir/s3" ./bench
+	"$dir/s3" -protocol "${PROTOCOL:-direct}"
+	;;
 dropin) # calls of C through the drop-in libraries; 10 s
 	.ci/deps gcc libc6-dev libibverbs-dev librdmacm-dev
 	dropin/build "$dir"
@@ -55,7 +60,7 @@ perftest) # goverbs perf and perftest on Soft-RoCE; 7 min
 	conformance/vm/run.sh bench-perftest
 	;;
 *)
-	echo "goverbs: no benchmark ${1:-post}${BASE:+ with BASE}; WHAT is post, soft, mlx5, streams, wire, dropin, gen, vm or" \
+	echo "goverbs: no benchmark ${1:-post}${BASE:+ with BASE}; WHAT is post, soft, mlx5, streams, wire, s3, dropin, gen, vm or" \
 		"perftest, and BASE is for post and soft" >&2
 	exit 2
 	;;

@@ -8,9 +8,10 @@
 // The tests cover bytes, calls and their cost. Doorbells are ordinary memory, so the tests cannot cover a real adapter,
 // PCIe, or missing memory barriers.
 //
-// mlx5: RC, UC, UD and XRC queue pairs with every operation, memory windows, shared receive queues, completion queues
-// (events, extended, resizing), and small messages inside completions. Unsupported commands fail with a message on
-// standard error: "emulated mlx5: command 37: not emulated".
+// mlx5: RC, UC, UD and XRC queue pairs and dynamic connections with every operation, memory windows, shared receive
+// queues, completion queues (events, extended, resizing), and small messages inside completions. Unsupported commands
+// fail with a message on standard error: "emulated mlx5: command 37: not emulated". A wrong access key of a dynamic
+// connection is answered like a wrong remote key, which is a guess.
 //
 // rdma_cm: the connection manager's device file, on which librdmacm runs unmodified. It connects reliable queue pairs
 // between IP addresses of the device, both ends in one process, without losses or delays. There are no datagrams,

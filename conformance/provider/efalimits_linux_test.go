@@ -42,8 +42,8 @@ func TestEFALimits(t *testing.T) {
 	keep(t, none, err)
 	none.Recv(99)
 	_, err = b.PostRecv(none)
-	require.ErrorContains(t, err, "a receive without entries, which the device's library counts and never gives to "+
-		"the device")
+	require.ErrorContains(t, err, "no entries; the device's library would count the receive but never pass it to the "+
+		"device")
 
 	free, err := rdma.NewRecvQueue(b.C(), rdma.QueueOptions{Unchecked: true})
 	require.NoError(t, err)

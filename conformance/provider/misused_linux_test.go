@@ -83,7 +83,7 @@ func found(t *testing.T, err error, queue interface{ String() string }, what str
 	t.Helper()
 	assert.ErrorIs(t, err, syscall.EBUSY)
 	assert.ErrorContains(t, err, what)
-	assert.ErrorContains(t, err, ": use it by package rdma alone, or create it without a Path")
+	assert.ErrorContains(t, err, ": use it only through package rdma, or create it without a Path")
 	if queue != nil {
 		name, _, _ := strings.Cut(queue.String(), " on ")
 		assert.ErrorContains(t, err, name)
@@ -100,8 +100,8 @@ func misusedSends(t *testing.T, m *misuse) {
 	m.writes(t, 3)
 	require.NoError(t, query(q))
 	m.sendInC(t)
-	const what = "C has posted sends to the queue pair as well, or moved it to RESET: its doorbell record says that " +
-		"block 1 is the next one, and it is 3"
+	const what = "C has also posted sends to the queue pair, or moved it to RESET: its doorbell record has " +
+		"1 as the next block, and package rdma has 3"
 	found(t, query(q), q, what)
 	found(t, q.Drain(t.Context()), q, what)
 	found(t, q.Close(), q, what)
@@ -124,8 +124,8 @@ func misusedReceives(t *testing.T, m *misuse) {
 	receive(t, q.PostRecv, m.mr.SGE(0, 1), m.mr.SGE(1, 1))
 	require.NoError(t, query(q))
 	require.NoError(t, libibverbs.PostRecv(q.C(), &ibv.RecvWR{}, new(ibv.Ptr[ibv.RecvWR])))
-	found(t, query(q), q, "C has posted receives to the queue pair as well, or moved it to RESET: its doorbell record "+
-		"counts 1, and there are 2")
+	found(t, query(q), q, "C has also posted receives to the queue pair, or moved it to RESET: its doorbell record "+
+		"counts 1, and package rdma counts 2")
 }
 
 func misusedPolls(t *testing.T, m *misuse) {
@@ -143,7 +143,7 @@ func misusedPolls(t *testing.T, m *misuse) {
 			break
 		}
 	}
-	const what = "C has polled the completion queue as well: its doorbell record counts "
+	const what = "C has also polled the completion queue: its doorbell record counts "
 	found(t, cq.ReqNotify(false), cq, what)
 	b, err := rdma.NewSendBatch(1, 1, 0)
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func misusedShared(t *testing.T, m *misuse) {
 	for range 2 { // leave the doorbell record as Go wrote it
 		require.NoError(t, libibverbs.PostSRQRecv(srq.C(), &ibv.RecvWR{}, new(ibv.Ptr[ibv.RecvWR])))
 	}
-	const what = "C has posted receives to the queue as well: its doorbell record counts 2, and there are 2"
+	const what = "C has also posted receives to the queue: its doorbell record counts 2, and package rdma counts 2"
 	_, err = srq.Query()
 	found(t, err, srq, what)
 	found(t, srq.Close(), srq, what)
@@ -182,5 +182,5 @@ func misusedByForeignQP(t *testing.T, m *misuse) {
 	n := 0
 	for ; n == 0 && err == nil; n, err = cq.Poll(make([]ibv.WC, 1)) {
 	}
-	found(t, err, cq, "C has made queue pair ")
+	found(t, err, cq, "C has created queue pair ")
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -520,6 +521,7 @@ func TestNativeAllocations(t *testing.T) {
 func TestNativeMissing(t *testing.T) {
 	if os.Getenv(envInside) == "" {
 		again(t, emulated(t), pathNative)
+		again(t, emulated(t).As(EFA), pathNative)
 		return
 	}
 	d := openDevice(t)
@@ -527,7 +529,7 @@ func TestNativeMissing(t *testing.T) {
 	keep(t, pd, err)
 	cq, err := d.CreateCQ(8, nil, 0, rdma.QueueOptions{})
 	keep(t, cq, err)
-	for name, create := range map[string]func() error{
+	tries := map[string]func() error{
 		"raw packets": func() error {
 			_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 				Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, rdma.QueueOptions{})
@@ -544,7 +546,19 @@ func TestNativeMissing(t *testing.T) {
 				CompMask: ibv.PARENT_DOMAIN_INIT_ATTR_ALLOCATORS})
 			return err
 		},
-	} {
+	}
+	if deviceName() == EFA.Device {
+		delete(tries, "raw packets") // EINVAL, as in libefa
+		maps.Copy(tries, map[string]func() error{
+			"XRC": func() error {
+				_, err := d.OpenXRCD(&ibv.XRCDInitAttr{FD: -1, Oflags: syscall.O_CREAT,
+					CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS})
+				return err
+			},
+			"counters": func() error { _, err := d.CreateCounters(nil); return err },
+		})
+	}
+	for name, create := range tries {
 		err := create()
 		assert.ErrorIs(t, err, rdma.ErrNotSupported, name)
 		assert.ErrorContains(t, err, "rdma-core", name)

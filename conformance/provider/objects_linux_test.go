@@ -27,6 +27,10 @@ func deviceName() string {
 		return MLX4.Device
 	case pathERDMA:
 		return ERDMA.Device
+	case pathNative:
+		if os.Getenv("GOVERBS_EMULATED") == EFA.Name {
+			return EFA.Device
+		}
 	}
 	return Device
 }

@@ -161,9 +161,16 @@ func again(t *testing.T, e *Emulated, path string, env ...string) {
 func compile(t *testing.T, e *Emulated, name string) string {
 	t.Helper()
 	program := filepath.Join(dir, name+"-"+e.libraries.Arch+"-"+e.libraries.Release)
-	require.NoError(t, e.Compile(t.Context(), program, "testdata/"+name+".c", e.Libverbs(),
-		filepath.Join(e.libraries.dir(), "libefa.so.1"), filepath.Join(e.libraries.dir(), "librdmacm.so.1"),
-		"-Wl,--allow-shlib-undefined", "-Wl,--unresolved-symbols=ignore-in-shared-libs"))
+	libraries := []string{"libefa.so.1", "librdmacm.so.1"}
+	if name == "dynamic" {
+		libraries = []string{"libmlx5.so.1"}
+	}
+	args := []string{"testdata/" + name + ".c", e.Libverbs(), "-Wl,--allow-shlib-undefined",
+		"-Wl,--unresolved-symbols=ignore-in-shared-libs"}
+	for _, library := range libraries {
+		args = append(args, filepath.Join(e.libraries.dir(), library))
+	}
+	require.NoError(t, e.Compile(t.Context(), program, args...))
 	return program
 }
 
@@ -264,6 +271,7 @@ func TestARM64(t *testing.T) {
 		assert.Contains(t, output(t, e, program, kind), kind+": fine")
 	}
 	efaSuite(t, e)
+	sameDynamic(t, e, 1)
 	identity(t, e, fewLists)
 }
 
@@ -295,6 +303,7 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	if e.libraries.foreign() { // the other tests of package native run older releases themselves
 		nativeCalls(t, e, 1, make([]int, len(differences)))
 		nativeObjects(t, e)
+		sameDynamic(t, e, 1)
 	} else {
 		sameCalls(t, e, 30)
 	}

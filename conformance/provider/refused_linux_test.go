@@ -22,9 +22,9 @@ import (
 // TestRejectedDevices checks the reasons for which the data path in Go rejects a device: completions of version 0, or
 // requests with signatures.
 func TestRejectedDevices(t *testing.T) {
-	reasons := map[string]string{"GOVERBS_EMULATED_OLD": "its completions are of the first version",
-		"MLX5_QP_SIGNATURE":  "MLX5_QP_SIGNATURE asks for signatures",
-		"MLX5_SRQ_SIGNATURE": "MLX5_SRQ_SIGNATURE asks for signatures"}
+	reasons := map[string]string{"GOVERBS_EMULATED_OLD": "its completions have version 0",
+		"MLX5_QP_SIGNATURE":  "MLX5_QP_SIGNATURE enables signatures",
+		"MLX5_SRQ_SIGNATURE": "MLX5_SRQ_SIGNATURE enables signatures"}
 	values := map[string]string{"MLX5_SRQ_SIGNATURE": "0"} // libmlx5 checks only whether the variable is set
 	if os.Getenv(envInside) == "" {
 		for name := range reasons {
@@ -71,7 +71,7 @@ func TestRejectedQueues(t *testing.T) {
 		CQ: cq.Ptr(), XRCD: domain.Ptr(),
 		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_CQ | ibv.SRQ_INIT_ATTR_XRCD}
 	srq, err := device.CreateSRQEx(extended, rdma.QueueOptions{})
-	rejected("basic shared receive queues alone", err)
+	rejected("only basic shared receive queues", err)
 	if err == nil {
 		require.NoError(t, srq.Close())
 	}
@@ -107,8 +107,8 @@ func TestRejectedQueues(t *testing.T) {
 // TestReleaseOfLibrary checks that the data path in Go rejects a libmlx5 older than the tested releases, with an error
 // that lists the tested ones.
 func TestReleaseOfLibrary(t *testing.T) {
-	const rejected = Device + ": no data path in Go: its libmlx5 is of rdma-core 43.2, and the oldest one that was " +
-		"compared is of 44.0"
+	const rejected = Device + ": no data path in Go: its libmlx5 of rdma-core 43.2 is older than the oldest " +
+		"compared release, 44.0"
 	libraries := []struct {
 		name, release string
 		shown         bool

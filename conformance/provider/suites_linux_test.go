@@ -69,6 +69,13 @@ func pyverbsSuite(t *testing.T, e *Emulated) {
 // pyverbs runs modules of its tests and compares the results with the expected ones.
 func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env ...string) {
 	t.Helper()
+	name := "pyverbs-" + e.libraries.Release + "-" + e.adapter.Name + kind
+	compareResults(t, name, runPyverbs(t, e, name, modules, env...), modules != judgingFew)
+}
+
+// runPyverbs returns the results of modules of its tests.
+func runPyverbs(t *testing.T, e *Emulated, name string, modules *regexp.Regexp, env ...string) []suites.Result {
+	t.Helper()
 	python, environ, err := e.libraries.Python()
 	require.NoError(t, err)
 	mode := "steady"
@@ -91,13 +98,11 @@ func pyverbs(t *testing.T, e *Emulated, kind string, modules *regexp.Regexp, env
 		Python:   append(environ, python),
 		Together: e.libraries.Release != crashing,
 	}
-	name := "pyverbs-" + e.libraries.Release + "-" + e.adapter.Name + kind
-	some := modules == judgingFew
 	s := &suites.Suite{Name: name, Python: e.libraries.PyverbsTests(), Limit: 3 * time.Minute}
 	got, err := r.RunPython(t.Context(), s, modules.MatchString)
 	require.NoError(t, err)
 	require.NotEmpty(t, got)
-	compareResults(t, name, got, !some)
+	return got
 }
 
 // compareResults compares results with the expected ones, or writes them.

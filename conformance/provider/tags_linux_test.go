@@ -251,7 +251,7 @@ func TestTagLimits(t *testing.T) {
 	keep(t, plain, err)
 	_, err = matching(g.pd, plain)
 	require.ErrorIs(t, err, syscall.EINVAL)
-	require.ErrorContains(t, err, "libmlx5 matches tags with an extended completion queue alone")
+	require.ErrorContains(t, err, "libmlx5 requires an extended completion queue for tag matching")
 	wcs := make([]ibv.WC, 1)
 	_, err = g.cq.Poll(wcs)
 	require.ErrorContains(t, err, "use PollProgram or WaitProgram")
@@ -262,11 +262,11 @@ func TestTagLimits(t *testing.T) {
 	b.AddTag(1, 2, 3, 3).Add(g.there.SGE(0, 8))
 	b.AddTag(2, 2, 3, 3).Add(g.there.SGE(0, 8)).Add(g.there.SGE(8, 8))
 	_, err = g.srq.PostTags(b)
-	require.ErrorContains(t, err, "WR 1 (id 0x2): 2 entries: the device's library would take the first 1")
+	require.ErrorContains(t, err, "WR 1 (id 0x2): 2 entries: the device's library would use the first 1")
 	b.Reset()
 	b.DelTag(1, mostTags)
 	_, err = g.srq.PostTags(b)
-	require.ErrorContains(t, err, "handle 4 is of no tag")
+	require.ErrorContains(t, err, "handle 4 does not exist")
 	g.nothing()
 }
 

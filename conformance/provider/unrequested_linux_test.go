@@ -57,7 +57,7 @@ func TestUnrequestedOperations(t *testing.T) {
 	keep(t, b, err)
 	bind(b)
 	_, err = qp.PostSend(b)
-	assert.ErrorContains(t, err, "IBV_WR_BIND_MW was not asked for when the queue pair was made")
+	assert.ErrorContains(t, err, "the queue pair was created without IBV_WR_BIND_MW")
 	receive(t, qp.PostRecv, ibv.SGE{})
 	send(t, qp, func(b *rdma.SendBatch) { b.Send(1).Signaled() })
 	for range 2 {

@@ -27,14 +27,14 @@ const (
 	closed  = ^uint64(0)
 )
 
-// counter is the information that a counting process needs.
+// counter tells a process how to access the counter.
 type counter struct {
 	Endpoints [workers]rdma.Endpoint
 	Address   uint64
 	RKey      uint32
 }
 
-// domain holds the objects of both ends: a device, memory, and queue pairs.
+// domain holds the objects that each end needs: a device, memory, and queue pairs.
 type domain struct {
 	mr     *rdma.MR
 	qps    [workers]*rdma.QP
@@ -63,7 +63,7 @@ func (d *domain) open(name string, access ibv.AccessFlags) error {
 	if pd, err = keep(d, pd, err); err != nil {
 		return err
 	}
-	// An atomic operation needs 8 bytes aligned to 8, as Go aligns slices of this size.
+	// An atomic operation needs 8 bytes at a multiple of 8. Go aligns slices of this size accordingly.
 	d.mr, err = pd.RegMR(make([]byte, 8*workers), access)
 	if d.mr, err = keep(d, d.mr, err); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (d *domain) connect(peers [workers]rdma.Endpoint) error {
 	return nil
 }
 
-// serve owns the counter, in the first 8 bytes of its memory.
+// serve runs the end that owns the counter, which is in the first 8 bytes of its memory.
 func serve(device string, peer *meet.Peer) error {
 	d := new(domain)
 	defer d.close()
@@ -127,7 +127,7 @@ func serve(device string, peer *meet.Peer) error {
 	return nil
 }
 
-// call counts with all queue pairs concurrently.
+// call runs the end that counts, with all queue pairs concurrently.
 func call(device string, peer *meet.Peer) error {
 	d := new(domain)
 	defer d.close()
@@ -158,7 +158,7 @@ func call(device string, peer *meet.Peer) error {
 		}
 	}
 
-	// A process that finds the expected number closes the counter; otherwise it gets the current number.
+	// Compare-and-swap closes the counter if it has the expected value. In any case, it returns the previous value.
 	w, err := newWorker(d, 0)
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func call(device string, peer *meet.Peer) error {
 	return peer.Send("done")
 }
 
-// count adds 1 to the counter again and again.
+// count adds 1 to the counter repeatedly.
 func count(d *domain, i int, there counter) error {
 	w, err := newWorker(d, i)
 	if err != nil {
@@ -198,7 +198,7 @@ func count(d *domain, i int, there counter) error {
 	return nil
 }
 
-// worker runs one atomic operation after another on a queue pair.
+// worker executes atomic operations, one at a time, on a queue pair.
 type worker struct {
 	qp     *rdma.QP
 	batch  *rdma.SendBatch
@@ -212,7 +212,7 @@ func newWorker(d *domain, i int) (*worker, error) {
 	return &worker{d.qps[i], batch, d.mr.SGE(uint64(8*i), 8), d.mr.Bytes()[8*i:], make([]ibv.WC, 1)}, err
 }
 
-// run posts the batch and returns the number that the memory held before.
+// run posts the batch and returns the value of the counter before the operation.
 func (w *worker) run() (found uint64, err error) {
 	if _, err = w.qp.PostSend(w.batch); err != nil {
 		return 0, err

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command demo runs every kind of operation between two peers in this process, checks the data, and prints the number
-// of operations per second:
+// Command demo runs every RDMA operation between two peers in this process, checks the data, and prints the operations
+// per second:
 //
 //	demo                    between soft0 and soft1, the software devices that are always available
 //	demo -device rxe0       between two peers on another device
@@ -37,8 +37,8 @@ func main() {
 		"otherwise the same device")
 	flag.DurationVar(&o.time, "time", 300*time.Millisecond, "time for each operation")
 	flag.StringVar(&o.only, "only", "", "comma-separated operations; by default all")
-	flag.StringVar(&o.write, "write", "", "new `file` for the operations per second")
-	flag.StringVar(&o.baseline, "baseline", "", "`file` that another run wrote, whose speeds to show for comparison")
+	flag.StringVar(&o.write, "write", "", "write the operations per second to a new `file`")
+	flag.StringVar(&o.baseline, "baseline", "", "`file` of another run to compare with")
 	flag.Parse()
 	if o.peer == "" {
 		if o.peer = o.device; o.device == "soft0" {
@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// run measures the operations, and prints them.
+// run measures the operations and prints the results.
 func run(o *options) error {
 	other, err := readSpeeds(o.baseline)
 	if err != nil {
@@ -104,7 +104,7 @@ func measure(o *options, op *operation) (perSecond float64, err error) {
 	if err := s.open(o, op); err != nil {
 		return 0, err
 	}
-	// Other programs use the processor at times; the median of short spans excludes them.
+	// The median of short measurements excludes those that other programs disturb.
 	const rounds = 64
 	var speeds []float64
 	for start := time.Now(); time.Since(start) < o.time || len(speeds) == 0; {
@@ -135,7 +135,7 @@ func measure(o *options, op *operation) (perSecond float64, err error) {
 	return speeds[len(speeds)/2], nil
 }
 
-// readSpeeds returns the speeds of another run, by operation.
+// readSpeeds reads the speeds of another run, by operation.
 func readSpeeds(name string) (map[string]string, error) {
 	if name == "" {
 		return nil, nil

@@ -19,12 +19,12 @@ type operation struct {
 	receives bool        // the other peer posts receives
 	shared   bool        // the receives are in a shared receive queue
 	srq      ibv.SRQType // type of the shared receive queue
-	// the peer's device fetches the data: two completions at the peer, and a message back
+	// rendezvous: the peer's device fetches the data, has two completions, and sends a message back
 	fetches bool
-	// requests of a round if not batch: a window allows one bind at a time
+	// requests of a round, or 0 for batch; a window allows one bind at a time
 	count   int
-	builds  ibv.QPCreateSendOpsFlags // posted with a builder
-	access  ibv.AccessFlags          // access rights in addition to the defaults
+	builds  ibv.QPCreateSendOpsFlags // nonzero if the requests are posted with a WRProgram
+	access  ibv.AccessFlags          // access flags in addition to the defaults
 	request func(s *stage, i int) rdma.SendRequest
 	build   func(s *stage, i int, flags ibv.SendFlags)
 	prepare func(s *stage, seed int) // replaces the default patterns in the memory of the posting peer
@@ -145,7 +145,7 @@ func zero(s *stage, _ int) {
 	clear(s.b.mr.Bytes())
 }
 
-// checkArrived checks that both peers have the same bytes, and that they are a pattern.
+// checkArrived checks that both peers have the same bytes, and that these are the expected pattern.
 func checkArrived(s *stage) error {
 	for i := range s.op.requests() {
 		got := s.b.bytes(i, stride)
@@ -160,7 +160,7 @@ func checkArrived(s *stage) error {
 	return nil
 }
 
-// checkFetched checks that each atomic operation returned the result of the previous one.
+// checkFetched checks that each atomic operation has returned the result of the previous one.
 func checkFetched(s *stage) error {
 	for i := range batch {
 		if got := binary.NativeEndian.Uint64(s.a.bytes(i, 8)); got != uint64(i) {
@@ -172,10 +172,10 @@ func checkFetched(s *stage) error {
 		left = 0
 	}
 	if got := binary.NativeEndian.Uint64(s.b.bytes(0, 8)); got != left {
-		return fmt.Errorf("the atomics left %d, want %d", got, left)
+		return fmt.Errorf("the memory has %d after all atomics, want %d", got, left)
 	}
 	return nil
 }
 
-// noCheck is the check of operations that move no data.
+// noCheck is the check of operations that transfer no data.
 func noCheck(*stage) error { return nil }

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// share creates a peer's shared receive queue of the operation's type, and sets the attributes of its queue pair for
-// it.
+// share creates a peer's shared receive queue of the operation's type, and attaches it in the attributes of the peer's
+// queue pair.
 func (s *stage) share(p *peer, attr *ibv.QPInitAttrEx) (err error) {
 	const depth = 2 * batch
 	if s.op.srq == ibv.SRQT_BASIC {
@@ -54,9 +54,9 @@ func (s *stage) share(p *peer, attr *ibv.QPInitAttrEx) (err error) {
 	return err
 }
 
-// A tagged message begins with a header: the kind of message, a number for the peer's program, and the tag. In a
-// message that announces data, the data's location follows. The peer's device fetches the data and then sends a
-// message.
+// A tagged message begins with a header: the type of message, a number for the peer's program, and the tag. In a
+// message that announces data (rendezvous), the location of the data follows. The peer's device reads the data and then
+// sends a message.
 const (
 	tagHeader = 16
 	announces = 32 // both headers

@@ -15,17 +15,17 @@ const (
 	stride = 128 // bytes between the data of consecutive requests
 )
 
-// peer is one end.
+// peer is one end of the connection.
 type peer struct {
 	device     *rdma.Device
 	pd         *rdma.PD
 	send, recv *rdma.CQ
-	srq        *rdma.SRQ // nil where receives are not shared
+	srq        *rdma.SRQ // nil if receives are not shared
 	qp         *rdma.QP
 	mr         *rdma.MR
 }
 
-// stage holds two connected peers and everything that an operation needs.
+// stage holds two connected peers and the requests of an operation.
 type stage struct {
 	op     *operation
 	a, b   peer
@@ -34,14 +34,14 @@ type stage struct {
 	sends  *rdma.SendBatch
 	binds  *rdma.SendBatch // of b
 	recvs  *rdma.RecvBatch
-	built  *rdma.WRProgram // replaces sends if the operation uses a builder
+	built  *rdma.WRProgram // replaces sends if the operation uses a WRProgram
 	tags   *rdma.TagBatch  // of b, replaces recvs
 	srqn   uint32          // number of b's shared receive queue, for XRC
 	wcs    []ibv.WC
 	undo   []func() error
 }
 
-// keep registers an object to be closed.
+// keep registers an object that close will close.
 func keep[T interface{ Close() error }](s *stage, v T, err error) (T, error) {
 	if err == nil {
 		s.undo = append(s.undo, v.Close)
@@ -124,7 +124,7 @@ func (s *stage) open(o *options, op *operation) (err error) {
 	return nil
 }
 
-// connect gives the peer the default access rights and more.
+// connect connects a queue pair and allows the default access and more.
 func connect(qp *rdma.QP, to rdma.Endpoint, more ibv.AccessFlags) error {
 	attr, err := qp.ConnectAttr(to)
 	if err != nil {
@@ -134,7 +134,7 @@ func connect(qp *rdma.QP, to rdma.Endpoint, more ibv.AccessFlags) error {
 	return qp.ConnectWith(attr)
 }
 
-// peer creates one end.
+// peer creates the objects of a peer.
 func (s *stage) peer(p *peer, device string, shared bool) (err error) {
 	d, err := rdma.Open(device)
 	if p.device, err = keep(s, d, err); err != nil {
@@ -253,9 +253,8 @@ func (s *stage) round() error {
 	return poll(s.a.send, s, 1)
 }
 
-// checkData checks the data, repeatedly: a write over an unreliable connection is not acknowledged, so its data may
-// arrive
-// after its completion.
+// checkData checks the data until it is correct, for a limited time. A write over an unreliable connection is not
+// acknowledged, so its data may arrive after its completion.
 func (s *stage) checkData() error {
 	err := s.op.check(s)
 	for end := time.Now().Add(time.Second); err != nil && s.op.kind == ibv.QPT_UC && !s.op.receives &&
@@ -283,8 +282,7 @@ func (s *stage) receive() error {
 	return err
 }
 
-// bytes returns the part of a peer's memory that belongs to a request. In memory for datagrams it starts after the
-// header.
+// // bytes returns the part of a peer's memory that belongs to a request. For datagrams, it starts after the header.
 func (p *peer) bytes(i, n int) []byte { return p.mr.Bytes()[i*stride:][:n] }
 
 // remote returns the address of a request's memory at the other peer, and its key.

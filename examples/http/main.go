@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command http serves files and gets them over RDMA, with unmodified net/http:
+// Command http serves and downloads files over RDMA, with unmodified net/http:
 //
 //	http -listen 10.0.0.1:8080 DIRECTORY
 //	http http://10.0.0.1:8080/FILE
 //
 // The address is that of a network interface with an RDMA device. Without an adapter and without root, set
-// GOVERBS_DEVICE=soft@127.0.0.2 for one process, and another address of this machine for the other one.
+// GOVERBS_DEVICE=soft@127.0.0.2 for one process, and use another address of this machine, such as soft@127.0.0.3, for
+// the other.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command one-sided writes into the memory of another process, and reads it, while that process does nothing:
+// Command one-sided writes and reads the memory of another process, which does not take part:
 //
 //	one-sided -device rxe0            both ends, in this process
 //	one-sided -device rxe0 -listen    the end with the memory
@@ -21,7 +21,7 @@ import (
 
 func main() { meet.Main("one-sided", serve, call) }
 
-// memory is the information that a process needs to access memory of another process.
+// memory tells a process how to access memory of another process.
 type memory struct {
 	Endpoint rdma.Endpoint
 	Address  uint64
@@ -57,7 +57,7 @@ func (e *end) close() {
 	}
 }
 
-// serve gives the other end access to its memory.
+// serve runs the end that owns the memory.
 func serve(device string, peer *meet.Peer) error {
 	e, err := open(device, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|ibv.ACCESS_REMOTE_READ)
 	defer e.close()
@@ -78,7 +78,7 @@ func serve(device string, peer *meet.Peer) error {
 	if err = peer.Send(memory{own, e.mr.Address(), e.mr.RKey()}); err != nil {
 		return err
 	}
-	var done string // only this message shows that the memory was written
+	var done string // RDMA does not notify this end, so the other end sends a message
 	if err = peer.Receive(&done); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func serve(device string, peer *meet.Peer) error {
 	return nil
 }
 
-// call writes and reads the memory of the other end.
+// call runs the end that writes and reads the other end's memory.
 func call(device string, peer *meet.Peer) error {
 	e, err := open(device, ibv.ACCESS_LOCAL_WRITE)
 	defer e.close()
@@ -109,7 +109,7 @@ func call(device string, peer *meet.Peer) error {
 		return err
 	}
 
-	// Requests of one queue pair run in order, so the read returns the written data, and its completion covers both.
+	// Requests of a queue pair execute in order, so the read returns the written data, and one completion suffices.
 	const text, half = "hello from the other side", 2048
 	copy(e.mr.Bytes(), text)
 	batch, err := rdma.NewSendBatch(2, 1, 0)
@@ -134,7 +134,7 @@ func call(device string, peer *meet.Peer) error {
 	got := string(e.mr.Bytes()[half : half+len(text)])
 	fmt.Printf("read back: %q\n", got)
 	if got != text {
-		return errors.New("the memory differs from what was written")
+		return errors.New("the memory differs from the written data")
 	}
 	return peer.Send("done")
 }

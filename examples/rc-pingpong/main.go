@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command rc-pingpong sends a message back and forth over a reliable connection and prints how long that takes:
+// Command rc-pingpong sends a message back and forth over a reliable connection and prints the latency:
 //
 //	rc-pingpong -device rxe0            both ends, in this process
 //	rc-pingpong -device rxe0 -listen    one end
@@ -11,8 +11,8 @@
 //	rc-pingpong -device soft@127.0.0.2 -listen
 //	rc-pingpong -device soft@127.0.0.3 127.0.0.1
 //
-// Either end may be rdma-core's ibv_rc_pingpong instead, with -g and the index of a GID. With -uc the connection is
-// unreliable, and the other end may be ibv_uc_pingpong.
+// Either end can be rdma-core's ibv_rc_pingpong, with -g and the index of a GID. With -uc, the connection is
+// unreliable, and either end can be ibv_uc_pingpong.
 package main
 
 import (
@@ -29,20 +29,20 @@ import (
 
 func main() {
 	pingpong.Main("rc-pingpong", 4096, end, func(set *flag.FlagSet) {
-		set.BoolVar(&unreliable, "uc", false, "use an unreliable connection: lost messages are not sent again")
+		set.BoolVar(&unreliable, "uc", false, "use an unreliable connection, which does not retransmit lost messages")
 	})
 }
 
 // unreliable is the flag -uc.
 var unreliable bool
 
-// The IDs of the work requests, which completions return.
+// wr_ids of the work requests, which completions return.
 const (
 	received = 1 << iota
 	sent
 )
 
-// end is one end of the connection.
+// end runs one end of the connection.
 func end(o *pingpong.Options, link *pingpong.Link) error {
 	device, err := rdma.Open(o.Device)
 	if err != nil {
@@ -96,7 +96,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 		if err = qp.ConnectWith(attr); err != nil {
 			return err
 		}
-		return p.receive() // before the peer may send
+		return p.receive() // before the peer sends
 	})
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	return p.play()
 }
 
-// player sends after a message has arrived and its last send has completed.
+// player sends a message whenever one has arrived and its previous send has completed.
 type player struct {
 	o       *pingpong.Options
 	link    *pingpong.Link
@@ -114,8 +114,8 @@ type player struct {
 	recvs   *rdma.RecvBatch
 	wcs     []ibv.WC
 	out, in []byte
-	posted  int // receives
-	n       int // messages sent
+	posted  int // number of posted receives
+	n       int // number of sent messages
 }
 
 func (p *player) play() error {
@@ -177,7 +177,7 @@ func (p *player) send() error {
 	return err
 }
 
-// receive posts the missing receives.
+// receive posts receives up to the depth.
 func (p *player) receive() error {
 	n, err := p.qp.RecvQueue().PostRange(p.recvs, 0, p.o.Depth-p.posted)
 	p.posted += n
@@ -188,7 +188,7 @@ func (p *player) receive() error {
 func (p *player) arrived() error {
 	if p.o.Check {
 		if p.link.Client && !bytes.Equal(p.in, p.out) {
-			return errors.New("the returned message differs from what was sent")
+			return errors.New("the returned message differs from the sent one")
 		}
 		copy(p.out, p.in) // the called end returns the message
 		if err := pingpong.Check(p.in); err != nil {

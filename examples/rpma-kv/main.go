@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command rpma-kv stores keys and values in the memory of another host, without using that host's processor. Stored
-// values survive the processes of both hosts, even if they are killed:
+// Command rpma-kv stores keys and values in the memory of another host by RDMA. Stored values survive if the processes
+// of both hosts are killed:
 //
 //	rpma-kv put KEY VALUE                     both sides in this process, on software devices
 //	rpma-kv -listen HOST:PORT -file FILE      the side with the memory
@@ -34,7 +34,7 @@ func run(ctx context.Context, m *remote.Memory, args []string) error {
 		}
 	case len(args) == 2 && args[0] == "get":
 	default:
-		return fmt.Errorf("want put KEY VALUE or get KEY, not %q", args)
+		return fmt.Errorf("invalid arguments %q; use put KEY VALUE or get KEY", args)
 	}
 	value, ok, err := s.Get(ctx, args[1])
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 // childRound distinguishes its values from those of other rounds.
 const childFile, childRound = "RPMA_KV_FILE", "RPMA_KV_ROUND"
 
-const testSize = 64 << 20 // old values keep their memory
+const testSize = 64 << 20 // memory of old values is not reused
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(childFile); file != "" {
@@ -52,7 +52,7 @@ func value(round string, n int) string {
 	return fmt.Sprintf("%s.%d:%s", round, n, strings.Repeat("y", n*53%700))
 }
 
-// putForever puts values, and prints the number of each one once it is in the store.
+// putForever puts values and prints the number of each one after Put has returned.
 func putForever(file, round string) error {
 	return with(file, func(ctx context.Context, s *Store) error {
 		for n := 0; ; n++ {
@@ -64,8 +64,8 @@ func putForever(file, round string) error {
 	})
 }
 
-// TestKilled checks that every key has the last value that was reported before the process was killed, or the one that
-// was being put, and that another process can continue to use the store.
+// TestKilled kills a process that puts values. Every key must have the last reported value or the one that was being
+// put, and another process can use the store.
 func TestKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "store")
 	for round := range 4 {
@@ -94,7 +94,7 @@ func TestKilled(t *testing.T) {
 				got, ok, err := s.Get(ctx, fmt.Sprint("key", n%keys))
 				require.NoError(t, err)
 				require.True(t, ok)
-				if string(got) != value(name, n+keys) || n+keys != last+1 { // which was being put
+				if string(got) != value(name, n+keys) || n+keys != last+1 { // the value that was being put
 					assert.Equal(t, value(name, n), string(got))
 				}
 			}
@@ -103,7 +103,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestStore checks values of any size, missing keys, many keys, a full store, and damage.
+// TestStore tests values of any size, missing keys, many keys, a full store, and damaged records.
 func TestStore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "store")
 	require.NoError(t, with(file, func(ctx context.Context, s *Store) error {

@@ -12,26 +12,27 @@ import (
 	"github.com/goverbs/goverbs/examples/internal/remote"
 )
 
-// A store begins with magic. At offset 64 is a table of 8-byte slots, each 0 or the offset of a record. The records
-// follow: length of the key (4 bytes), length of the value (4), checksum of both (4), 4 bytes of 0, key, value. Records
-// are aligned to 8, so the address of a record is replaced atomically. All numbers are little-endian.
+// Format: a store begins with magic. At offset 64 is a table of 8-byte slots, each 0 or the offset of a record. Slots
+// are aligned to 8 and replaced atomically. After the table follow the records: length of the key (4 bytes), length of
+// the value (4), checksum of both (4), 4 zero bytes, key, value. Records are aligned to 8. All numbers are
+// little-endian.
 const (
 	tableAt   = 64
 	slots     = 1024
 	recordsAt = tableAt + 8*slots
 	headSize  = 16
-	room      = 64 << 10 // of a record, and of the table
+	room      = 64 << 10 // size of the table, and of the largest record
 )
 
 var magic = []byte("rpma-kv1")
 
-// Store holds keys and values in remote memory. One goroutine of one client may use it. A new value takes new memory;
-// that of the old value is not reused.
+// Store holds keys and values in remote memory. Only one goroutine of one client may use it. A new value uses new
+// memory; the memory of old values is not reused.
 type Store struct {
 	memory *remote.Memory
 	places map[string]place
-	slot   uint64 // the first free one
-	free   uint64 // where the next record goes
+	slot   uint64 // first free slot
+	free   uint64 // offset of the next record
 }
 
 // place is the location of a key.
@@ -102,7 +103,7 @@ func (s *Store) record(ctx context.Context, slot, at uint64) (key string, p plac
 	return string(both[:p.key]), p, nil
 }
 
-// Get returns the value of a key, and whether it has one. It takes one read of remote memory.
+// Get returns the value of a key and whether the key exists. It reads remote memory once.
 func (s *Store) Get(ctx context.Context, key string) (value []byte, ok bool, err error) {
 	p, ok := s.places[key]
 	if !ok {

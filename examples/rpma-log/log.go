@@ -12,24 +12,24 @@ import (
 	"github.com/goverbs/goverbs/examples/internal/remote"
 )
 
-// A log begins with magic and the offset of its end. From offset 64, the records follow, each aligned to 8: length (4
-// bytes), checksum of the bytes (4), the bytes. All numbers are little-endian. Only data before the end is valid.
+// Format: a log begins with magic and the offset of its end. At offset 64 follow the records, each aligned to 8: length
+// (4 bytes), checksum of the bytes (4), bytes. All numbers are little-endian. Only data before the end is valid.
 const (
 	endAt     = 8
 	firstAt   = 64
 	headSize  = 8
-	maxRecord = 64 << 10 // with its head
+	maxRecord = 64 << 10 // including its head
 )
 
 var magic = []byte("rpma-log")
 
-// Log is a log in remote memory. One goroutine of one client uses it.
+// Log is a log in remote memory. Only one goroutine of one client may use it.
 type Log struct {
 	memory *remote.Memory
 	end    uint64
 }
 
-// Open opens the log in a memory, or creates an empty log if the memory is all zeros.
+// Open opens a log, or creates an empty one if the memory is all zeros.
 func Open(ctx context.Context, m *remote.Memory) (*Log, error) {
 	l := &Log{memory: m}
 	head, err := m.Read(ctx, 0, firstAt)
@@ -45,7 +45,7 @@ func Open(ctx context.Context, m *remote.Memory) (*Log, error) {
 		l.end = firstAt
 		return l, nil
 	}
-	if bytes.HasPrefix(head, magic) && l.end == 0 { // its creator ended before it wrote the end
+	if bytes.HasPrefix(head, magic) && l.end == 0 { // its creator was killed before it wrote the end
 		l.end = firstAt
 	}
 	if !bytes.HasPrefix(head, magic) || l.end < firstAt || l.end > m.Len() || l.end%8 != 0 {
@@ -63,7 +63,7 @@ func number(n uint64) (b [8]byte) {
 // aligned rounds a size up to the alignment.
 func aligned(n uint64) uint64 { return (n + 7) &^ 7 }
 
-// Append appends a record. If the process ends before Append returns, the log has the whole record or none of it.
+// Append appends a record. If the process ends before Append returns, the log has the complete record or none of it.
 func (l *Log) Append(ctx context.Context, record []byte) error {
 	size := headSize + uint64(len(record))
 	if size > maxRecord || aligned(size) > l.memory.Len()-l.end {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command rpma-log appends records to a log in the memory of another host and reads it back, without using that host's
-// processor. Appended records survive the processes of both hosts, even if they are killed:
+// Command rpma-log appends records to a log in the memory of another host by RDMA and reads the log back. Records
+// survive if the processes of both hosts are killed:
 //
 //	rpma-log TEXT...                          both sides in this process, on software devices
 //	rpma-log -listen HOST:PORT -file FILE     the side with the memory
@@ -35,7 +35,7 @@ func run(ctx context.Context, m *remote.Memory, texts []string) error {
 			return err
 		}
 	}
-	fmt.Printf("appended %d records to a remote log, each flushed for %v; the log has:\n", len(texts), m.Flush())
+	fmt.Printf("appended %d records to a remote log, each flushed for %v; the log contains:\n", len(texts), m.Flush())
 	return l.Read(ctx, func(i int, record []byte) error {
 		fmt.Printf("  %d %s\n", i, record)
 		return nil

@@ -40,7 +40,7 @@ func command(file string) remote.Command {
 // record returns record i. Sizes differ from one record to the next.
 func record(i int) string { return fmt.Sprintf("%d:%s", i, strings.Repeat("x", i*37%500)) }
 
-// appendForever appends records, and prints the number of each one once it is in the log.
+// appendForever appends records and prints the number of each one after Append has returned.
 func appendForever(file string) error {
 	return command(file).Run(context.Background(), func(ctx context.Context, m *remote.Memory) error {
 		l, err := Open(ctx, m)
@@ -76,8 +76,8 @@ func read(t *testing.T, file string) (n int) {
 	return n
 }
 
-// TestKilled checks that records that a process has appended are in the log after the process was killed, and that
-// another process can continue the log.
+// TestKilled kills a process that appends records. The log must have all reported records, and another process can
+// append to it.
 func TestKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	reported := -1
@@ -101,11 +101,11 @@ func TestKilled(t *testing.T) {
 		require.ErrorContains(t, child.Wait(), "killed")
 		n := read(t, file)
 		assert.GreaterOrEqual(t, n, reported+1, "a reported record is missing")
-		assert.LessOrEqual(t, n, reported+2, "at most one more was being appended")
+		assert.LessOrEqual(t, n, reported+2, "at most one unreported record")
 	}
 }
 
-// TestNotALog checks that other data and damage are detected.
+// TestNotALog checks that damaged logs and other data are detected.
 func TestNotALog(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	open := func() error {

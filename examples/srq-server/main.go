@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command srq-server answers many clients with one completion queue and one shared receive queue:
+// Command srq-server serves many clients with one completion queue and one shared receive queue:
 //
 //	srq-server -device rxe0            server and clients, in this process
 //	srq-server -device rxe0 -listen    the server
@@ -24,17 +24,17 @@ const (
 	clients  = 8
 	requests = 50 // of each client
 	size     = 64 // bytes of a message
-	buffers  = 16 // of the server, for all clients; fewer than the requests that may arrive at once
+	buffers  = 16 // of the server, for all clients; more requests may arrive at once
 	timeout  = 30 * time.Second
 )
 
-// server has a queue pair for each client. The wr_id of a work request is the number of its buffer, with an additional
-// bit for sends.
+// server has a queue pair for each client. The wr_id of a work request is the number of its buffer; sends have an
+// additional bit.
 type server struct {
 	cq      *rdma.CQ
 	srq     *rdma.SRQ
 	mr      *rdma.MR
-	qps     map[uint32]*rdma.QP // by queue pair number, which completions have
+	qps     map[uint32]*rdma.QP // by queue pair number, as in completions
 	receive *rdma.RecvBatch
 	answer  *rdma.SendBatch
 }
@@ -114,7 +114,7 @@ func serve(name string, peer *meet.Peer) error {
 	if err = s.serve(clients * requests); err != nil {
 		return err
 	}
-	fmt.Printf("answered %d requests of %d clients out of %d buffers\n", clients*requests, clients, buffers)
+	fmt.Printf("answered %d requests of %d clients with %d buffers\n", clients*requests, clients, buffers)
 	var done string
 	return peer.Receive(&done)
 }
@@ -136,7 +136,7 @@ func (s *server) serve(requests int) error {
 			}
 			if wc.WRID&isSend == 0 {
 				err = s.reply(wc)
-			} else { // the answer was delivered: its buffer can receive the next request of any client
+			} else { // the reply was delivered, so its buffer can receive the next request of any client
 				answered++
 				err = s.post(wc.WRID &^ isSend)
 			}
@@ -156,7 +156,7 @@ func (s *server) post(buffer uint64) error {
 	return err
 }
 
-// reply sends a message back to its sender in upper case.
+// reply returns a message in upper case to its sender.
 func (s *server) reply(wc *ibv.WC) error {
 	message := s.mr.Bytes()[wc.WRID*size:][:wc.ByteLen]
 	for i, c := range message {
@@ -170,7 +170,7 @@ func (s *server) reply(wc *ibv.WC) error {
 	return err
 }
 
-// call runs all clients: each has its own goroutine and queue pair.
+// call runs all clients, each with its own goroutine and queue pair.
 func call(name string, peer *meet.Peer) error {
 	device, err := rdma.Open(name)
 	if err != nil {
@@ -211,10 +211,10 @@ func call(name string, peer *meet.Peer) error {
 	return errors.Join(err, peer.Send("done"))
 }
 
-// client sends requests and waits for their answers.
+// client sends requests and waits for the replies.
 type client struct {
 	name    string
-	qp      *rdma.QP // with a separate completion queue, where a goroutine waits
+	qp      *rdma.QP // with its own completion queue
 	mr      *rdma.MR
 	request *rdma.SendBatch
 	answer  *rdma.RecvBatch
@@ -262,7 +262,7 @@ func (c *client) run() error {
 		if _, err := c.qp.PostSend(c.request); err != nil {
 			return err
 		}
-		done := 0 // counts the send and the answer
+		done := 0 // counts the completions of the send and of the reply
 		for wc, err := range c.qp.SendCQ().All(ctx) {
 			if err == nil {
 				err = rdma.CompletionErr(&wc)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command ud-pingpong sends a datagram back and forth and prints how long that takes:
+// Command ud-pingpong sends a datagram back and forth and prints the latency:
 //
 //	ud-pingpong -device rxe0            both ends, in this process
 //	ud-pingpong -device rxe0 -listen    one end
 //	ud-pingpong -device rxe0 HOST       the other end
 //
-// Either end may be rdma-core's ibv_ud_pingpong instead, with -g and the index of a GID. Datagrams can be lost; the
-// program then times out.
+// Either end can be rdma-core's ibv_ud_pingpong, with -g and the index of a GID. If a datagram is lost, the program
+// times out.
 package main
 
 import (
@@ -23,13 +23,13 @@ import (
 
 func main() { pingpong.Main("ud-pingpong", 1024, end) }
 
-// The IDs of the work requests, which completions return.
+// wr_ids of the work requests, which completions return.
 const (
 	received = 1 << iota
 	sent
 )
 
-// end is one end of the connection.
+// end runs one end.
 func end(o *pingpong.Options, link *pingpong.Link) error {
 	device, err := rdma.Open(o.Device)
 	if err != nil {
@@ -75,7 +75,7 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	}
 	err = link.Exchange(own, func(peer rdma.Endpoint) error {
 		if !link.Client {
-			return nil // learned from the first datagram
+			return nil // the first datagram contains the peer's address
 		}
 		path, err := qp.Path(peer)
 		if err != nil {
@@ -93,20 +93,20 @@ func end(o *pingpong.Options, link *pingpong.Link) error {
 	return p.play()
 }
 
-// player sends after a datagram has arrived and its last send has completed.
+// player sends a datagram whenever one has arrived and its previous send has completed.
 type player struct {
 	o       *pingpong.Options
 	link    *pingpong.Link
 	cq      *rdma.CQ
 	qp      *rdma.QP
-	ah      *rdma.AH // address of the other end
+	ah      *rdma.AH // of the other end
 	message ibv.SGE
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
 	wcs     []ibv.WC
 	out, in []byte
-	posted  int // receives
-	n       int // messages sent
+	posted  int // number of posted receives
+	n       int // number of sent messages
 }
 
 func (p *player) play() error {
@@ -169,7 +169,7 @@ func (p *player) send() error {
 	return err
 }
 
-// receive posts the missing receives.
+// receive posts receives up to the depth.
 func (p *player) receive() error {
 	n, err := p.qp.RecvQueue().PostRange(p.recvs, 0, p.o.Depth-p.posted)
 	p.posted += n
@@ -184,7 +184,7 @@ func (p *player) arrived(wc *ibv.WC) error {
 	}
 	if p.ah == nil {
 		if grh == nil {
-			return errors.New("the datagram has no header with its origin")
+			return errors.New("the datagram has no header with the sender's address")
 		}
 		if p.ah, err = p.qp.PD().CreateAHFromWC(wc, grh, port); err != nil {
 			return err
@@ -193,7 +193,7 @@ func (p *player) arrived(wc *ibv.WC) error {
 	}
 	if p.o.Check {
 		if p.link.Client && !bytes.Equal(payload, p.out) {
-			return errors.New("the returned message differs from what was sent")
+			return errors.New("the returned message differs from the sent one")
 		}
 		copy(p.out, payload) // the called end returns the message
 		if err := pingpong.Check(payload); err != nil {
@@ -206,7 +206,7 @@ func (p *player) arrived(wc *ibv.WC) error {
 	return p.receive()
 }
 
-// address writes the send work request.
+// address sets the destination of the send request.
 func (p *player) address(qpNum uint32) {
 	p.sends.Send(sent).Add(p.message).Signaled().UD(p.ah.Ptr(), qpNum, rdma.DefaultQKey)
 }

@@ -23,15 +23,15 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestMain checks for leaked goroutines. Those of GOVERBS_DEVICE's wire stay until the process ends.
+// TestMain checks for leaked goroutines, except those of GOVERBS_DEVICE's wire, which run until the process ends.
 func TestMain(m *testing.M) {
 	const wire = "github.com/goverbs/goverbs/rdma/soft/internal/"
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(wire+"udp.answer"),
 		goleak.IgnoreAnyFunction(wire+"wire/roce.(*Link).receive"))
 }
 
-// address returns an address for servers of tests, and the configuration of their clients: in a guest of conformance/vm
-// the guest's address, with GOVERBS_DEVICE=soft@ADDRESS that address, otherwise one on the test's own device.
+// address returns an address for servers of tests, and the configuration of their clients. The address is that of the
+// guest in conformance/vm, that of GOVERBS_DEVICE=soft@ADDRESS, or one of the test's own device.
 func address(t *testing.T) (string, *valkeyrdma.Config) {
 	if own := os.Getenv("GOVERBS_ADDRESS"); own != "" {
 		return own, &valkeyrdma.Config{}
@@ -77,7 +77,7 @@ func values(t *testing.T, c valkey.Client) {
 		require.NoError(t, c.Do(ctx, c.B().Set().Key("value").Value(value).Build()).Error())
 		got, err := c.Do(ctx, c.B().Get().Key("value").Build()).ToString()
 		require.NoError(t, err)
-		require.True(t, got == value, "got %[2]d bytes, or other ones, of %[1]d", size, len(got))
+		require.True(t, got == value, "got %[2]d of %[1]d bytes, or wrong bytes", size, len(got))
 	}
 	assert.True(t, valkey.IsValkeyNil(c.Do(ctx, c.B().Get().Key("nothing").Build()).Error()))
 }
@@ -90,7 +90,7 @@ func randomText(size int) string {
 	return string(b)
 }
 
-// pipeline sends thousands of commands before it reads their answers.
+// pipeline sends thousands of commands before it reads the replies.
 func pipeline(t *testing.T, c valkey.Client) {
 	ctx := within(t, time.Minute)
 	var commands valkey.Commands

@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// do sends a command and prints the answer.
+// do sends a command and prints the reply.
 func do(address string, command []string) error {
 	client, err := valkey.NewClient(options(nil, address))
 	if err != nil {
@@ -66,14 +66,14 @@ func do(address string, command []string) error {
 		return err
 	}
 	if text, ok := answer.(string); ok {
-		fmt.Printf("%q\n", text) // another process's text, which may contain escape sequences of terminals
+		fmt.Printf("%q\n", text) // quoted, because text of another process may contain terminal escape sequences
 		return nil
 	}
 	fmt.Printf("%#v\n", answer)
 	return nil
 }
 
-// options makes valkey-go connect over RDMA. A nil config is the default.
+// options returns options with which valkey-go connects over RDMA. A nil config selects the defaults.
 func options(config *valkeyrdma.Config, address string) valkey.ClientOption {
 	return valkey.ClientOption{
 		InitAddress:       []string{address},

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/examples/valkey/valkeyrdma"
 )
 
-// store is a server in Go that supports the commands of the tests and of Valkey's programs.
+// store is a server in Go for the commands that the tests and Valkey's programs send.
 type store struct {
 	mu   sync.Mutex
 	kept map[string]string // guarded by mu
@@ -28,7 +28,7 @@ type store struct {
 // serveStore runs a store until the test ends, and returns its address.
 func serveStore(t *testing.T, config *valkeyrdma.Config, at string) string {
 	brief := *config
-	brief.Linger = 100 * time.Millisecond // a killed peer does not answer
+	brief.Linger = 100 * time.Millisecond // do not wait long for a killed peer
 	brief.HandshakeTimeout = time.Minute
 	l, err := brief.Listen(t.Context(), at)
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func (s *store) serve(c net.Conn) error {
 			return err
 		}
 		s.answer(out, command)
-		if in.Buffered() == 0 { // send the answers to a pipeline together
+		if in.Buffered() == 0 { // send the replies to a pipeline together
 			if err := out.Flush(); err != nil {
 				return err
 			}

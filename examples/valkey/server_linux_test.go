@@ -24,20 +24,20 @@ import (
 	"github.com/goverbs/goverbs/examples/valkey/valkeyrdma"
 )
 
-// Directories of Valkey's programs, which make suites SUITES=valkey builds: its server and its RDMA test, and the
-// programs of a later release that support RDMA.
+// Environment variables with the directories of Valkey's programs: its server and RDMA test, and programs of a later
+// release that support RDMA. make suites SUITES=valkey builds them.
 const (
 	programs = "GOVERBS_VALKEY"
 	tools    = "GOVERBS_VALKEY_TOOLS"
 )
 
-// program returns a command of one of Valkey's programs, which ends with the test. Outside of guests it uses the
+// program returns a command that runs one of Valkey's programs and ends with the test. Outside of guests it uses the
 // drop-in libraries in GOVERBS_LIBRARIES.
 func program(t *testing.T, of, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	dir := os.Getenv(of)
 	if dir == "" {
-		t.Skipf("%s is not set, the directory of %s: make suites SUITES=valkey builds and runs it", of, name)
+		t.Skipf("%s, the directory of %s, is not set: run make suites SUITES=valkey", of, name)
 	}
 	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, name), args...)
 	cmd.Dir = t.TempDir()
@@ -49,7 +49,7 @@ func program(t *testing.T, of, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs one of Valkey's programs to its end.
+// output runs one of Valkey's programs and returns its output.
 func output(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	out, err := cmd.CombinedOutput()
@@ -125,7 +125,7 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// subscription tests messages that the server sends without a request, and a command that it answers late.
+// subscription tests messages that the server sends without a request, and a command with a late reply.
 func subscription(t *testing.T, config *valkeyrdma.Config, at string) {
 	ctx := within(t, time.Minute)
 	listens, speaks := client(t, config, at), client(t, config, at)
@@ -136,7 +136,7 @@ func subscription(t *testing.T, config *valkeyrdma.Config, at string) {
 		ended <- listens.Receive(stop, listens.B().Subscribe().Channel("news").Build(),
 			func(m valkey.PubSubMessage) { got <- m.Message })
 	}()
-	require.Eventually(t, func() bool { // until the subscription is active
+	require.Eventually(t, func() bool { // wait for the subscription
 		n, err := speaks.Do(ctx, speaks.B().Publish().Channel("news").Message("0").Build()).AsInt64()
 		return err == nil && n == 1
 	}, 10*time.Second, 10*time.Millisecond)
@@ -232,8 +232,8 @@ func bothServers(t *testing.T, test func(t *testing.T, host, port string)) {
 	}
 }
 
-// TestRDMATest runs Valkey's own RDMA test, a client in C. It times out if an answer takes more than a second, as on a
-// busy machine; then it is run again.
+// TestRDMATest runs Valkey's own RDMA test, a client in C. On a busy machine a reply may take more than a second, after
+// which the client times out; then the test runs it again.
 func TestRDMATest(t *testing.T) {
 	bothServers(t, func(t *testing.T, host, port string) {
 		for try := 1; ; try++ {

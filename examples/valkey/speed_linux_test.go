@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSpeed prints the requests per second of valkey-benchmark over RDMA, and their ratio to those over TCP with the
-// same server: medians of alternating rounds.
+// TestSpeed prints the requests per second of valkey-benchmark over RDMA, and the ratio to TCP with the same server.
+// The values are medians of alternating rounds.
 func TestSpeed(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("a measurement: set GOVERBS_SPEED=1")

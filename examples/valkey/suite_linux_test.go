@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// units of Valkey's test suite that support a server that the suite has not started.
+// units of Valkey's test suite that can use a server that the suite has not started.
 var units = []string{
 	"unit/type/string", "unit/type/list", "unit/type/hash", "unit/type/set", "unit/type/zset", "unit/type/incr",
 	"unit/type/stream", "unit/keyspace", "unit/expire", "unit/scan", "unit/multi", "unit/pubsub", "unit/protocol",
@@ -22,8 +22,8 @@ var units = []string{
 	"unit/tracking",
 }
 
-// overrun is a test whose answer has thousands of pieces. valkey-server 8.1.1 posts each of them without checking that
-// its send queue of 1,024 has room; posting fails with ENOMEM, and the server crashes.
+// overrun is a test whose reply has thousands of pieces. valkey-server 8.1.1 posts them without checking for room in
+// its send queue of 1,024; posting fails with ENOMEM, and the server crashes.
 const overrun = "Script return recursive object"
 
 var passed = regexp.MustCompile(`\[ok\]`)
@@ -34,7 +34,7 @@ var colors = regexp.MustCompile("\x1b\\[[0-9;]*m")
 // TestSuite runs Valkey's own test suite, which uses TCP, over connections that are forwarded over RDMA.
 func TestSuite(t *testing.T) {
 	if os.Getenv("GOVERBS_EVERYTHING") == "" {
-		t.Skip("takes 5 min: GOVERBS_EVERYTHING=1 make suites SUITES=valkey runs it")
+		t.Skip("takes 5 min: run GOVERBS_EVERYTHING=1 make suites SUITES=valkey")
 	}
 	own, config := address(t)
 	for _, unit := range units {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Command wire connects two processes by RDMA without an adapter, a kernel module or root. It starts itself once more,
-// with another address of this machine, sends and receives over streams and HTTP, checks the data, and then kills the
-// other process:
+// Command wire connects two processes by RDMA without an adapter, a kernel module or root. It starts a second process
+// of itself with another address of this machine, exchanges data over streams and HTTP, checks the data, and then kills
+// the other process:
 //
 //	wire                                      between 127.0.0.2 and 127.0.0.3
 //	wire -local 192.0.2.1 -peer 192.0.2.2     between other addresses of this machine
@@ -28,7 +28,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// peerAt is the environment variable that makes this program the other process, with the address to serve at.
+// peerAt is the environment variable that makes this program the other process. Its value is the address to serve at.
 const peerAt = "WIRE_PEER"
 
 const (
@@ -57,8 +57,8 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// serve is the other process, whose GOVERBS_DEVICE names its device: it echoes stream data, and answers HTTP requests
-// with the digest of their data, until its input ends.
+// serve runs the other process: it echoes stream data, and answers HTTP requests with the digest of their data, until
+// its input ends. GOVERBS_DEVICE names its device.
 func serve(address string) error {
 	echo, err := stream.Listen(context.Background(), net.JoinHostPort(address, echoPort))
 	if err != nil {
@@ -90,7 +90,7 @@ func serve(address string) error {
 	return err
 }
 
-// run demonstrates two communicating processes.
+// run starts the other process and communicates with it.
 func run(local, peer string, out io.Writer) error {
 	fabric, device, err := soft.Named(soft.Prefix + local)
 	if err != nil {
@@ -118,7 +118,7 @@ func run(local, peer string, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "%s in process %d, %s in process %d, RoCE v2 over UDP port 4791 between them:\n",
 		device, os.Getpid(), soft.Prefix+peer, other.Process.Pid)
-	// Short heartbeats and acknowledgement timeouts detect the end of the peer soon.
+	// Short heartbeats and acknowledgement timeouts detect soon that the peer has ended.
 	config := stream.Config{Backend: fabric, Heartbeat: 200 * time.Millisecond, AckTimeout: 15}
 	dialer := &stream.Dialer{Config: config}
 	c, err := dialer.Dial(context.Background(), net.JoinHostPort(peer, echoPort))
@@ -154,7 +154,7 @@ func pingpong(c net.Conn, out io.Writer) error {
 			return err
 		}
 		if !bytes.Equal(sent, got) {
-			return fmt.Errorf("message %d returned with other bytes", n)
+			return fmt.Errorf("message %d returned with wrong bytes", n)
 		}
 	}
 	fmt.Fprintf(out, "  ping-pong  %d messages of %d bytes, %v per round trip\n", messages, message,
@@ -179,7 +179,7 @@ func echo(c net.Conn, out io.Writer) error {
 	}
 	took := time.Since(start)
 	if !bytes.Equal(data, got) {
-		return errors.New("the stream returned with other bytes")
+		return errors.New("the stream returned with wrong bytes")
 	}
 	fmt.Fprintf(out, "  stream     %d MiB in both directions at once, %.0f MB/s each, the same bytes\n", large>>20,
 		large/1e6/took.Seconds())
@@ -207,13 +207,13 @@ func post(dialer *stream.Dialer, url string, out io.Writer) error {
 		return err
 	}
 	if want := sha256.Sum256(body); string(digest) != hex.EncodeToString(want[:]) {
-		return fmt.Errorf("HTTP: the server computed the digest %s", digest)
+		return fmt.Errorf("HTTP: the server computed another digest: %s", digest)
 	}
 	fmt.Fprintf(out, "  HTTP       POST of %d bytes: %s, the same digest\n", len(body), answer.Status)
 	return nil
 }
 
-// killed kills the other process, and waits until the connection ends.
+// killed kills the other process and waits until the connection ends.
 func killed(c net.Conn, other *os.Process, out io.Writer) error {
 	start := time.Now()
 	if err := other.Kill(); err != nil {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Addresses that tests of other packages do not use: those of another user's process could not be shared.
+// Addresses that tests of other packages do not use, because a process cannot share the wire of another user's process.
 const local, peer = "127.0.78.1", "127.0.78.2"
 
 // TestWire runs the example.
@@ -31,7 +31,7 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestWireFails checks that addresses of other machines are errors.
+// TestWireFails checks that addresses of other machines are rejected.
 func TestWireFails(t *testing.T) {
 	var out strings.Builder
 	assert.ErrorContains(t, run("192.0.2.1", peer, &out), "none of this machine's addresses")

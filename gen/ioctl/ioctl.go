@@ -2,13 +2,15 @@
 
 // Package ioctl reads the methods of RDMA_VERBS_IOCTL and their attributes from the kernel modules that implement them.
 //
-// The kernel checks every request against constant tables of ib_uverbs.ko before a method runs: which attributes a
-// method has, their kinds and sizes, which are mandatory, which object a handle must name. No header has these facts.
+// The kernel checks every request against constant tables before a method runs: which attributes a method has, their
+// kinds and sizes, which are mandatory, which object a handle must name. No header has these facts. ib_uverbs.ko has the
+// tables of the core, and the module of a driver those of its own methods, and of its attributes of the core's methods.
 // The symbols of a module name the tables, and its relocations connect them.
 package ioctl
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -19,10 +21,10 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// The names of the tables' symbols.
+// The names of symbols. Tables of objects have names of different forms, but the arrays of their methods have one.
 const (
-	objectPrefix = "ib_uverbs_object_"
-	methodPrefix = "ib_uverbs_method_"
+	arrayPrefix = "_object_methods_" // then the object and a line number: _object_methods_UVERBS_OBJECT_PD242
+	methodInfix = "_method_"         // between module and method: ib_uverbs_method_UVERBS_METHOD_PD_DESTROY
 )
 
 // Sizes of the kernel's structures uverbs_object_def, uverbs_method_def and uverbs_attr_def on 64-bit targets, and
@@ -58,8 +60,8 @@ type module struct {
 	symbols  []elf.Symbol
 }
 
-// Read returns the attributes of the methods that a module implements, ordered by object, method and attribute, and the
-// module's kernel: "6.1.0-43-amd64".
+// Read returns the attributes of the methods that a module implements, in the order of [Compare], and the module's
+// kernel: "6.1.0-43-amd64".
 func Read(file []byte) ([]model.IoctlAttr, string, error) {
 	f, err := elf.NewFile(bytes.NewReader(file))
 	if err != nil {
@@ -73,20 +75,33 @@ func Read(file []byte) ([]model.IoctlAttr, string, error) {
 		return nil, "", err
 	}
 	var all []model.IoctlAttr
+	read := map[string]bool{}
 	for _, s := range m.symbols {
-		if name, ok := strings.CutPrefix(s.Name, objectPrefix); ok {
-			if all, err = m.object(all, name, s); err != nil {
-				return nil, "", fmt.Errorf("%s: %w", s.Name, err)
-			}
+		array := m.arrayOf(s)
+		if array == "" {
+			continue
+		}
+		read[array] = true
+		name := strings.TrimRight(strings.TrimPrefix(array, arrayPrefix), "0123456789")
+		if all, err = m.object(all, name, s); err != nil {
+			return nil, "", fmt.Errorf("%s: %w", s.Name, err)
+		}
+	}
+	for _, s := range m.symbols {
+		if strings.HasPrefix(s.Name, arrayPrefix) && s.Size > 0 && !read[s.Name] {
+			return nil, "", fmt.Errorf("%s: no table of %d bytes points to it, which is the size of "+
+				"uverbs_object_def in every kernel so far", s.Name, objectSize)
 		}
 	}
 	slices.SortStableFunc(all, Compare)
 	return all, kernelOf(f), nil
 }
 
-// Compare orders attributes by object, method and attribute.
+// Compare orders attributes by module, the core first, then object, method and attribute.
 func Compare(a, b model.IoctlAttr) int {
-	return slices.Compare([]uint16{a.ObjectID, a.MethodID, a.ID}, []uint16{b.ObjectID, b.MethodID, b.ID})
+	core := func(a model.IoctlAttr) string { return strings.TrimPrefix(a.Module, model.IoctlCore) }
+	return cmp.Or(strings.Compare(core(a), core(b)),
+		slices.Compare([]uint16{a.ObjectID, a.MethodID, a.ID}, []uint16{b.ObjectID, b.MethodID, b.ID}))
 }
 
 func parse(f *elf.File) (*module, error) {
@@ -134,11 +149,21 @@ func parse(f *elf.File) (*module, error) {
 	return m, nil
 }
 
+// arrayOf returns the name of the array of methods that a table of an object points to, and "" for other symbols.
+func (m *module) arrayOf(s elf.Symbol) string {
+	if elf.ST_TYPE(s.Info) != elf.STT_OBJECT || s.Size != objectSize {
+		return ""
+	}
+	for _, array := range m.names[m.pointers[place{s.Section, s.Value + objectMethods}]] {
+		if strings.HasPrefix(array.Name, arrayPrefix) {
+			return array.Name
+		}
+	}
+	return ""
+}
+
 // object appends the attributes of an object's methods.
 func (m *module) object(all []model.IoctlAttr, name string, s elf.Symbol) ([]model.IoctlAttr, error) {
-	if s.Size != objectSize {
-		return nil, fmt.Errorf("has %d bytes, and uverbs_object_def had %d in every kernel so far", s.Size, objectSize)
-	}
 	at := place{s.Section, s.Value}
 	def, err := m.bytes(at, objectSize)
 	if err != nil {
@@ -149,7 +174,7 @@ func (m *module) object(all []model.IoctlAttr, name string, s elf.Symbol) ([]mod
 		return nil, err
 	}
 	for _, at := range methods {
-		method, err := m.method(at)
+		module, method, err := m.method(at)
 		if err != nil {
 			return nil, err
 		}
@@ -161,12 +186,17 @@ func (m *module) object(all []model.IoctlAttr, name string, s elf.Symbol) ([]mod
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", method, err)
 		}
+		a := model.IoctlAttr{Module: module, Object: name, Method: method, ObjectID: m.id(s),
+			MethodID: binary.LittleEndian.Uint16(def)}
+		if len(attrs) == 0 {
+			all = append(all, a)
+		}
 		for _, at := range attrs {
 			b, err := m.bytes(at, attrSize)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", method, err)
 			}
-			a := model.IoctlAttr{Object: name, Method: method, ObjectID: m.id(s), MethodID: binary.LittleEndian.Uint16(def)}
+			a := a
 			if err := m.decode(&a, at, b); err != nil {
 				return nil, fmt.Errorf("%s: attribute %d: %w", method, a.ID, err)
 			}
@@ -181,14 +211,14 @@ func (m *module) id(s elf.Symbol) uint16 {
 	return binary.LittleEndian.Uint16(m.sections[s.Section][s.Value:])
 }
 
-// method returns the name of the method whose table is at a place.
-func (m *module) method(at place) (string, error) {
+// method returns the module and the name of the method whose table is at a place.
+func (m *module) method(at place) (module, method string, err error) {
 	for _, s := range m.names[at] {
-		if name, ok := strings.CutPrefix(s.Name, methodPrefix); ok && s.Size == methodSize {
-			return name, nil
+		if module, method, ok := strings.Cut(s.Name, methodInfix); ok && s.Size == methodSize {
+			return module, method, nil
 		}
 	}
-	return "", fmt.Errorf("no symbol %s… of %d bytes at section %d, offset %#x", methodPrefix, methodSize, at.section,
+	return "", "", fmt.Errorf("no symbol …%s… of %d bytes at section %d, offset %#x", methodInfix, methodSize, at.section,
 		at.offset)
 }
 
@@ -261,7 +291,9 @@ func (m *module) decode(a *model.IoctlAttr, at place, b []byte) error {
 				Max: binary.LittleEndian.Uint16(element[2:])})
 		}
 	case model.IoctlHandles:
-		a.Target, a.Min, a.Max, a.Access = first, second, binary.LittleEndian.Uint16(spec[6:]), model.IoctlAccess(spec[8])
+		spec = spec[specElements:]
+		a.Target, a.Min = binary.LittleEndian.Uint16(spec), binary.LittleEndian.Uint16(spec[2:])
+		a.Max, a.Access = binary.LittleEndian.Uint16(spec[4:]), model.IoctlAccess(spec[6])
 	default:
 		return fmt.Errorf("unknown kind %d", spec[0])
 	}

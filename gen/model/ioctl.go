@@ -17,12 +17,16 @@ import (
 // IoctlSchema holds the methods that a kernel accepts through RDMA_VERBS_IOCTL: a file headers/ioctls/KERNEL.csv.
 type IoctlSchema struct {
 	Kernel string // "6.1"
-	Source string // "ib_uverbs of Linux 6.1.0-43-amd64"
+	Source string // "Linux 6.1.0-43-amd64"
 	Attrs  []IoctlAttr
 }
 
+// IoctlCore is the module of the methods that all devices may have.
+const IoctlCore = "ib_uverbs"
+
 // IoctlAttr is one attribute of a method, as the kernel checks it before the method runs.
 type IoctlAttr struct {
+	Module             string // IoctlCore, or a driver's: "mlx5_ib"
 	Object, Method     string // C names: "UVERBS_OBJECT_CQ", "UVERBS_METHOD_CQ_CREATE"
 	ObjectID, MethodID uint16
 	ID                 uint16
@@ -49,9 +53,10 @@ func (r IoctlRange) String() string { return fmt.Sprintf("%d-%d", r.Min, r.Max) 
 // IoctlKind is the kind of an attribute.
 type IoctlKind uint8
 
-// The kinds, in the kernel's numbering.
+// The kinds, in the kernel's numbering. A method without attributes is recorded as one of kind IoctlNone.
 const (
-	IoctlIn IoctlKind = iota + 1
+	IoctlNone IoctlKind = iota
+	IoctlIn
 	IoctlOut
 	IoctlHandle
 	IoctlFD
@@ -72,11 +77,12 @@ const (
 )
 
 var (
-	ioctlKinds    = []string{"", "in", "out", "handle", "fd", "raw_fd", "enum", "handles"}
+	ioctlKinds    = []string{"none", "in", "out", "handle", "fd", "raw_fd", "enum", "handles"}
 	ioctlAccesses = []string{"read", "write", "new", "destroy"}
 	ioctlName     = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
 	ioctlFile     = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)*)\.csv$`)
-	ioctlColumns  = []string{"object", "object_id", "method", "method_id", "attr", "kind", "access", "target", "min", "max",
+	ioctlModule   = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	ioctlColumns  = []string{"module", "object", "object_id", "method", "method_id", "attr", "kind", "access", "target", "min", "max",
 		"elements", "flags"}
 	ioctlFlags = []struct {
 		name string
@@ -91,7 +97,7 @@ var (
 
 // String returns the kind as the file spells it.
 func (k IoctlKind) String() string {
-	if k == 0 || int(k) >= len(ioctlKinds) {
+	if int(k) >= len(ioctlKinds) {
 		return fmt.Sprintf("IoctlKind(%d)", uint8(k))
 	}
 	return ioctlKinds[k]
@@ -117,20 +123,25 @@ func (s *IoctlSchema) Check() error {
 		return fmt.Errorf("%q is not KERNEL.csv, such as 6.1.csv", s.File())
 	}
 	if s.Source == "" || s.Source != strings.TrimSpace(s.Source) || strings.Contains(s.Source, "\n") {
-		return fmt.Errorf("%q does not name the kernel, such as ib_uverbs of Linux 6.1.0-43-amd64", s.Source)
+		return fmt.Errorf("%q does not name the kernel, such as Linux 6.1.0-43-amd64", s.Source)
 	}
 	if len(s.Attrs) == 0 {
 		return errors.New("no attributes")
 	}
-	type key struct{ object, method, id uint16 }
+	type key struct {
+		module             string
+		object, method, id uint16
+	}
 	seen := map[key]bool{}
 	var errs []error
 	for _, a := range s.Attrs {
-		k := key{a.ObjectID, a.MethodID, a.ID}
+		k := key{a.Module, a.ObjectID, a.MethodID, a.ID}
 		switch {
+		case !ioctlModule.MatchString(a.Module):
+			errs = append(errs, fmt.Errorf("%q: not the name of a module", a.Module))
 		case !ioctlName.MatchString(a.Object) || !ioctlName.MatchString(a.Method):
 			errs = append(errs, fmt.Errorf("%q, %q: not names of an object and a method", a.Object, a.Method))
-		case a.Kind == 0 || int(a.Kind) >= len(ioctlKinds):
+		case int(a.Kind) >= len(ioctlKinds):
 			errs = append(errs, fmt.Errorf("%s, attribute %d: unknown kind %d", a.Method, a.ID, a.Kind))
 		case int(a.Access) >= len(ioctlAccesses):
 			errs = append(errs, fmt.Errorf("%s, attribute %d: unknown access %d", a.Method, a.ID, a.Access))
@@ -165,7 +176,7 @@ func (s *IoctlSchema) Encode() []byte {
 		if a.Kind.IsObject() {
 			access, target = a.Access.String(), number(a.Target)
 		}
-		w.Write([]string{a.Object, number(a.ObjectID), a.Method, number(a.MethodID), number(a.ID), a.Kind.String(),
+		w.Write([]string{a.Module, a.Object, number(a.ObjectID), a.Method, number(a.MethodID), number(a.ID), a.Kind.String(),
 			access, target, number(a.Min), number(a.Max), cmp.Or(strings.Join(elements, "|"), "-"),
 			cmp.Or(strings.Join(flags, "|"), "-")})
 	}
@@ -211,19 +222,19 @@ func ParseIoctls(name string, text []byte) (*IoctlSchema, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	for _, row := range rows[min(1, len(rows)):] {
-		a := IoctlAttr{Object: row[0], Method: row[2], Kind: IoctlKind(slices.Index(ioctlKinds, row[5]))}
+		a := IoctlAttr{Module: row[0], Object: row[1], Method: row[3], Kind: IoctlKind(slices.Index(ioctlKinds, row[6]))}
 		if a.Kind.IsObject() {
-			a.Access, a.Target = IoctlAccess(slices.Index(ioctlAccesses, row[6])), parseNumber(row[7])
+			a.Access, a.Target = IoctlAccess(slices.Index(ioctlAccesses, row[7])), parseNumber(row[8])
 		}
-		a.ObjectID, a.MethodID, a.ID = parseNumber(row[1]), parseNumber(row[3]), parseNumber(row[4])
-		a.Min, a.Max = parseNumber(row[8]), parseNumber(row[9])
-		for _, element := range strings.Split(row[10], "|") {
+		a.ObjectID, a.MethodID, a.ID = parseNumber(row[2]), parseNumber(row[4]), parseNumber(row[5])
+		a.Min, a.Max = parseNumber(row[9]), parseNumber(row[10])
+		for _, element := range strings.Split(row[11], "|") {
 			if least, most, ok := strings.Cut(element, "-"); ok && least != "" {
 				a.Elements = append(a.Elements, IoctlRange{parseNumber(least), parseNumber(most)})
 			}
 		}
 		for _, f := range ioctlFlags {
-			*f.of(&a) = strings.Contains("|"+row[11]+"|", "|"+f.name+"|")
+			*f.of(&a) = strings.Contains("|"+row[12]+"|", "|"+f.name+"|")
 		}
 		s.Attrs = append(s.Attrs, a)
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 func TestIoctlsRoundTrip(t *testing.T) {
-	s := &IoctlSchema{Kernel: "6.1", Source: "ib_uverbs of Linux 6.1.0", Attrs: []IoctlAttr{
-		{Object: "O", Method: "M", ObjectID: 1, MethodID: 2, ID: 3, Kind: IoctlIn, Min: 4, Max: 8, Mandatory: true, Copied: true},
-		{Object: "O", Method: "M", ObjectID: 1, MethodID: 2, ID: 4, Kind: IoctlHandle, Access: IoctlNew, Target: 9},
-		{Object: "O", Method: "M", ObjectID: 1, MethodID: 2, ID: 5, Kind: IoctlEnum, Elements: []IoctlRange{{}, {2, 4}}},
+	s := &IoctlSchema{Kernel: "6.1", Source: "Linux 6.1.0", Attrs: []IoctlAttr{
+		{Module: "m", Object: "O", Method: "M", ObjectID: 1, MethodID: 2, ID: 3, Kind: IoctlIn, Min: 4, Max: 8, Mandatory: true, Copied: true},
+		{Module: "m", Object: "O", Method: "M", ObjectID: 1, MethodID: 2, ID: 4, Kind: IoctlHandle, Access: IoctlNew, Target: 9},
+		{Module: "m", Object: "O", Method: "M", ObjectID: 1, MethodID: 2, ID: 5, Kind: IoctlEnum, Elements: []IoctlRange{{}, {2, 4}}},
 	}}
 	require.NoError(t, s.Check())
 	text := s.Encode()
@@ -22,7 +22,8 @@ func TestIoctlsRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, s, again)
 	for name, c := range map[string]struct{ old, new, want string }{
-		"source":    {"# ib_uverbs of Linux 6.1.0", "# ", "does not name the kernel"},
+		"source":    {"# Linux 6.1.0", "# ", "does not name the kernel"},
+		"module":    {"\nm,O,1,M,2,4", "\nM,O,1,M,2,4", "not the name of a module"},
 		"kind":      {",in,", ",into,", "unknown kind 255"},
 		"access":    {",new,", ",old,", "unknown access 255"},
 		"order":     {",4,8,", ",9,8,", "minimum 9 exceeds maximum 8"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package defects lists known defects of the libraries of rdma-core, by release. Package rdma avoids some of them,
-// goverbs doctor warns of those of the host, and docs/hardware.md has the table.
+// Package defects lists known defects of rdma-core's libraries by release. Package rdma works around some of them,
+// goverbs doctor warns about those on the host, and docs/hardware.md contains the table.
 package defects
 
 import (
@@ -12,21 +12,21 @@ import (
 	"sync"
 )
 
-// Defect is a defect of one library of rdma-core: a provider's, libibverbs or librdmacm.
+// Defect is a defect of one rdma-core library: a provider, libibverbs or librdmacm.
 type Defect struct {
 	Library string   // name of the provider, "libibverbs" or "librdmacm"
 	Name    string   // unique in the library
 	Since   string   // first release with the defect
-	Fixed   []string // first release without it, and then those of older stable branches; empty: no release
-	Effect  string   // on a program that follows the man pages
+	Fixed   []string // first fixed release, followed by those of older stable branches; empty: not fixed
+	Effect  string   // effect on a program that follows the man pages
 	Remedy  string   // what this module does
-	Test    string   // or "documented"
+	Test    string   // test command, or "documented"
 }
 
 //go:embed defects.txt
 var text string
 
-// all parses the list when it is first used, not at every start of a program.
+// all parses the list on first use rather than at program start.
 var all = sync.OnceValue(func() []Defect { return parse(text) })
 
 func parse(text string) (all []Defect) {
@@ -52,7 +52,7 @@ func Of(library, name string) bool {
 	return slices.ContainsFunc(all(), func(d Defect) bool { return d.Library == library && d.Name == name })
 }
 
-// In reports whether a release of rdma-core, like "44.0", has the defect. A distribution may have fixed it earlier.
+// In reports whether an rdma-core release, such as "44.0", has the defect. A distribution may have fixed it earlier.
 func (d *Defect) In(release string) bool {
 	r := numbers(release)
 	if slices.Compare(r, numbers(d.Since)) < 0 {
@@ -64,7 +64,7 @@ func (d *Defect) In(release string) bool {
 	})
 }
 
-// numbers returns the numbers of a release, like 44 and 12 of "44.12".
+// numbers returns the numbers of a release: 44 and 12 for "44.12".
 func numbers(release string) []int {
 	major, minor, _ := strings.Cut(release, ".")
 	x, _ := strconv.Atoi(major)

@@ -20,7 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the table of docs/hardware.md")
 
-// TestIn: a release has a defect from the first release with it until its branch or a later release has the fix.
+// TestIn: a release has the defect if it is not older than Since, and neither it nor an earlier release of its branch
+// has the fix.
 func TestIn(t *testing.T) {
 	d := Defect{Since: "34.0", Fixed: []string{"59.0", "56.3", "44.11"}}
 	for release, want := range map[string]bool{
@@ -35,11 +36,11 @@ func TestIn(t *testing.T) {
 	assert.False(t, Of("mlx5", "next-poll"))
 }
 
-// documented is the test of a row whose defect programs must work around.
+// documented marks a defect that programs must work around.
 const documented = "documented"
 
-// TestRows: every row is complete, names a defect once, and lists releases in descending order. It names an existing
-// test, unless this module only documents the defect.
+// TestRows: every row is complete, defect names are unique, and releases are in descending order. Every row names an
+// existing test, unless the defect is only documented.
 func TestRows(t *testing.T) {
 	release := regexp.MustCompile(`^[0-9]+\.[0-9]+$`)
 	seen := map[string]bool{}
@@ -56,16 +57,16 @@ func TestRows(t *testing.T) {
 		assert.Regexp(t, `^(avoided|refused|documented)\b`, d.Remedy, name)
 		assert.NotEmpty(t, d.Effect, name)
 		if d.Test == documented {
-			assert.NotEqual(t, "rxe", d.Library, "%s: guests have Soft-RoCE", name)
-			assert.True(t, strings.HasPrefix(d.Remedy, documented), "%s: no test shows that it is %s", name, d.Remedy)
+			assert.NotEqual(t, "rxe", d.Library, "%s: Soft-RoCE can be tested in guests", name)
+			assert.True(t, strings.HasPrefix(d.Remedy, documented), "%s: remedy %q has no test", name, d.Remedy)
 			continue
 		}
-		assert.True(t, hasTest(t, d.Test), "%s: no test is called %s", name, d.Test)
+		assert.True(t, hasTest(t, d.Test), "%s: test %s does not exist", name, d.Test)
 	}
 	assert.Greater(t, len(seen), 50)
 }
 
-// hasTest reports whether "`DIRECTORY -run NAME`" is a test.
+// hasTest reports whether a test exists, named as "`DIRECTORY -run NAME`".
 func hasTest(t *testing.T, test string) bool {
 	dir, name, _ := strings.Cut(strings.Trim(test, "`"), " -run ")
 	files, err := filepath.Glob("../../" + dir + "/*_test.go")
@@ -77,7 +78,7 @@ func hasTest(t *testing.T, test string) bool {
 	})
 }
 
-// TestPage: docs/hardware.md has the table.
+// TestPage: docs/hardware.md contains the table.
 func TestPage(t *testing.T) {
 	const file, begin, end = "../../docs/hardware.md", "<!-- defects -->\n", "<!-- end of defects -->\n"
 	text, err := os.ReadFile(file)
@@ -98,7 +99,7 @@ func TestPage(t *testing.T) {
 	assert.True(t, want == string(text), "docs/hardware.md is stale: go test ./internal/defects -run TestPage -update")
 }
 
-// releases describes the affected ones: "34.0 until 59.0; fixed in 58.1, 57.2".
+// releases describes the affected releases, such as "34.0 until 59.0; fixed in 58.1, 57.2".
 func releases(d *Defect) string {
 	if len(d.Fixed) == 0 {
 		return "since " + d.Since

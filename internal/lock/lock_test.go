@@ -11,23 +11,23 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// awaitBarriers waits until goroutines can own locks, and reports whether they can. They cannot under the race
-// detector, or without the assembly or membarrier(2).
+// awaitBarriers waits until goroutines can own locks, and reports whether they can. With the race detector, or without
+// the assembly or membarrier(2), they cannot.
 func awaitBarriers(t testing.TB) bool {
 	register()
 	for deadline := time.Now().Add(10 * time.Second); ownable && !barrier(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Log("membarrier(2) is missing: every lock is a mutex")
+			t.Log("membarrier(2) is not available, so every lock is a mutex")
 			return false
 		}
 	}
 	return ownable
 }
 
-// TestLockExcludes: only one goroutine has the lock at a time, however often its owner changes.
+// TestLockExcludes: only one goroutine holds the lock at a time, with frequent changes of ownership.
 func TestLockExcludes(t *testing.T) {
 	awaitBarriers(t)
-	const owns, turns = 2000, 100 // an owner's turns: enough for its own term
+	const owns, turns = 2000, 100 // enough turns to become the owner
 	for range 30 {
 		var l Lock
 		var inside atomic.Int32
@@ -60,8 +60,8 @@ func TestLockExcludes(t *testing.T) {
 	}
 }
 
-// TestLockOfAnOwner: a goroutine that takes the lock while the owner locks and unlocks never overlaps with it. Without
-// the barrier between the two steps, some of these rounds fail.
+// TestLockOfAnOwner: a goroutine that locks while the owner locks and unlocks never overlaps with it. Without the
+// barrier, some of these rounds fail.
 func TestLockOfAnOwner(t *testing.T) {
 	awaitBarriers(t)
 	rounds := 2000
@@ -104,10 +104,10 @@ func contend(t *testing.T, rounds int) {
 	}
 }
 
-// TestLockTerms: a goroutine that takes the lock repeatedly owns it. Each of the eight terms needs more turns.
+// TestLockTerms: a goroutine that locks repeatedly becomes the owner. Each of the eight terms needs more turns.
 func TestLockTerms(t *testing.T) {
 	var l Lock
-	if !awaitBarriers(t) { // a mutex from the start
+	if !awaitBarriers(t) { // always a mutex
 		for range 2 * firstTerm {
 			l.Lock()
 			assert.False(t, l.mu.TryLock())
@@ -133,7 +133,7 @@ func TestLockTerms(t *testing.T) {
 		assert.Equal(t, firstTerm<<(2*term), turns())
 		assert.Equal(t, currentG()|uintptr(term), l.owner)
 		l.Lock()
-		assert.True(t, l.mu.TryLock(), "an owner does not use the mutex")
+		assert.True(t, l.mu.TryLock(), "the owner does not lock the mutex")
 		l.mu.Unlock()
 		l.Unlock()
 		other()
@@ -143,10 +143,10 @@ func TestLockTerms(t *testing.T) {
 		l.Lock()
 		l.Unlock()
 	}
-	assert.Zero(t, l.owner, "it had too many owners")
+	assert.Zero(t, l.owner, "after eight owners there is no further one")
 }
 
-// TestLockWaitsForItsOwner: Lock blocks as long as the owner has the lock.
+// TestLockWaitsForItsOwner: Lock blocks as long as the owner holds the lock.
 func TestLockWaitsForItsOwner(t *testing.T) {
 	awaitBarriers(t)
 	var l Lock

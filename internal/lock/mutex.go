@@ -10,7 +10,7 @@ func take(l *Lock) { l.mu.Lock() }
 
 func currentG() uintptr { return 0 }
 
-// This build does not reach lockSlow and the functions that it calls.
+// In this build, lockSlow and the functions that it calls are not used otherwise.
 var _ = lockSlow
 
 func register() {}

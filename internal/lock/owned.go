@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Commands of membarrier(2): MEMBARRIER_CMD_PRIVATE_EXPEDITED, and the registration that it needs.
+// Commands of membarrier(2): MEMBARRIER_CMD_PRIVATE_EXPEDITED and its registration.
 const (
 	barrierNow      = 8
 	barrierRegister = 16
 )
 
-// ownable reports that goroutines can own locks.
+// ownable reports whether goroutines can own locks.
 const ownable = true
 
-// take takes the lock as its owner, or jumps to lockSlow.
+// take locks l if the caller is its owner, and otherwise jumps to lockSlow.
 func take(l *Lock)
 
 func currentG() uintptr
 
-// barrier runs a memory barrier in every thread of the process. It returns false if it cannot.
+// barrier executes a memory barrier in every thread of the process. It returns false if it is not available.
 func barrier() bool { return registration.done.Load() && membarrier(barrierNow) }
 
 var registration struct {
@@ -33,8 +33,7 @@ var registration struct {
 	done  atomic.Bool
 }
 
-// register starts the registration that barriers need. The kernel may take some tens of milliseconds for it; register
-// does not wait.
+// register starts the registration that barriers need. It does not wait; the kernel may take some tens of milliseconds.
 func register() {
 	registration.begun.Do(func() {
 		go func() { registration.done.Store(membarrier(barrierRegister)) }()
@@ -44,7 +43,7 @@ func register() {
 // membarrier is a variable so that tests can replace it.
 var membarrier = func(command uintptr) bool {
 	call := unix.Syscall
-	if command == barrierNow { // takes some microseconds
+	if command == barrierNow { // takes microseconds
 		call = unix.RawSyscall
 	}
 	_, _, e := call(unix.SYS_MEMBARRIER, command, 0, 0)

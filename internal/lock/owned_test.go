@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestLockWithoutBarriers: a seccomp filter installed during a term does not break mutual exclusion, and ends further
-// terms.
+// TestLockWithoutBarriers: a seccomp filter that is installed during a term does not break mutual exclusion, and
+// prevents later terms.
 func TestLockWithoutBarriers(t *testing.T) {
 	if !awaitBarriers(t) {
 		return
@@ -33,7 +33,7 @@ func TestLockWithoutBarriers(t *testing.T) {
 		took <- time.Since(start)
 		l.Unlock()
 	}()
-	assert.GreaterOrEqual(t, <-took, time.Millisecond, "waiting replaces the barrier")
+	assert.GreaterOrEqual(t, <-took, time.Millisecond, "a wait replaces the barrier")
 	l.Lock()
 	l.Unlock()
 	contend(t, 10)
@@ -49,5 +49,5 @@ func TestLockWithoutBarriers(t *testing.T) {
 		other.Lock()
 		other.Unlock()
 	}
-	assert.NotZero(t, other.owner, "it tries again")
+	assert.NotZero(t, other.owner, "ownership is retried")
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package nap lets threads of C programs wait outside Go. A function that must wait returns [Asleep] and the address of
-// a [Nap]. The thread waits in C, where signal handlers may make other calls or never return, and where pthread_cancel
-// ends the wait. Then it calls [Awake].
+// a [Nap]. The thread then waits in C, where signal handlers may make other calls or never return, and where
+// pthread_cancel ends the wait. Finally it calls [Awake].
 package nap
 
 import (
@@ -15,13 +15,13 @@ import (
 // Asleep is the error number of a function whose thread must wait.
 const Asleep runtime.Errno = 1<<31 - 1
 
-// Outside is the suffix of the library name of a backend whose functions wait outside Go.
+// Outside is the suffix of the library name of backends whose functions wait outside Go.
 const Outside = "/outside"
 
-// Cancelled is passed to [Awake], instead of an error number, by a cancelled thread.
+// Cancelled is passed to [Awake] instead of an error number if the thread was cancelled.
 const Cancelled = ^uint64(0)
 
-// Nap describes the wait to C: poll, or read 8 bytes from a descriptor if there is nothing to poll.
+// Nap tells C how to wait: poll FDs, or if there are none, read 8 bytes from a descriptor.
 type Nap struct {
 	ID      uint64
 	FDs     unsafe.Pointer // to pollfd structures
@@ -30,24 +30,24 @@ type Nap struct {
 	File    int32
 }
 
-// Call is a call whose thread waits.
+// Call is a call whose thread is waiting.
 type Call interface {
 	// Awake continues the call with the error number of the wait, or 0.
 	Awake(errno runtime.Errno) (uint64, runtime.Errno)
-	// Cancel releases the resources of the call. Its thread never requests a result.
+	// Cancel releases the call's resources. The thread does not request a result.
 	Cancel()
 }
 
-// asleep holds the calls of waiting threads.
+// asleep contains the calls of waiting threads.
 var asleep struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
 	all map[uint64]Call
 	// +checklocks:mu
 	last uint64
 }
 
-// Sleep returns the result of a function whose thread waits before c continues. The nap is part of c.
+// Sleep makes the thread wait before c continues. It returns the result for C. n is part of c.
 func Sleep(n *Nap, c Call) (uint64, runtime.Errno) {
 	asleep.mu.Lock()
 	defer asleep.mu.Unlock()
@@ -60,7 +60,8 @@ func Sleep(n *Nap, c Call) (uint64, runtime.Errno) {
 	return uint64(uintptr(unsafe.Pointer(n))), Asleep
 }
 
-// Awake is called by a thread after its nap, with the nap's ID and the wait's error number, 0, or [Cancelled].
+// Awake is called by a thread after its nap. The arguments are the nap's ID and the wait's error number, 0, or
+// [Cancelled].
 func Awake(args []uint64) (uint64, runtime.Errno) {
 	asleep.mu.Lock()
 	c := asleep.all[args[0]]
@@ -73,8 +74,8 @@ func Awake(args []uint64) (uint64, runtime.Errno) {
 	return c.Awake(runtime.Errno(args[1]))
 }
 
-// Try makes or continues a call. With a waiter, it returns [Asleep] if it must wait, after [Waiter.Prepare], and is
-// called again. With nil it blocks.
+// Try makes or continues a call. If it must wait and w is not nil, it calls [Waiter.Prepare] and returns [Asleep], and
+// is called again after the wait. If w is nil, it blocks.
 type Try func(w *Waiter) runtime.Errno
 
 // Begin makes a call whose thread waits outside Go. Result converts an error number to the function's result.
@@ -106,7 +107,7 @@ func (c *tried) Awake(errno runtime.Errno) (uint64, runtime.Errno) {
 
 func (c *tried) Cancel() { c.waiter.Cancel() }
 
-// Forever is the result of a [Try] whose thread waits until a signal.
+// Forever is the result of a [Try] whose thread waits for a signal.
 func (w *Waiter) Forever() runtime.Errno {
 	if w.Interrupted != 0 {
 		return w.Interrupted

@@ -12,18 +12,18 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Waiter is the eventfd that a thread waits on. The descriptor of an object, such as a completion channel, does not
-// work: other threads read it too, and a cancelled thread could consume their event.
+// Waiter is the eventfd on which a thread waits. The descriptor of an object, such as a completion channel, cannot be
+// used: other threads read it, too, and a cancelled thread could consume their event.
 type Waiter struct {
-	Interrupted runtime.Errno // why the wait ended early, or 0
+	Interrupted runtime.Errno // error that ended the wait early, or 0
 
 	prepared bool
 	fd       int
-	woken    atomic.Bool // there is a token to read
+	woken    atomic.Bool // the descriptor has a token to read
 	leave    func()
 }
 
-// idle holds unused descriptors for the next waiting threads.
+// idle contains unused descriptors for later waits.
 var idle struct {
 	mu  sync.Mutex // guards fds
 	fds []int
@@ -31,8 +31,8 @@ var idle struct {
 
 const mostIdle = 64
 
-// Prepare allocates a descriptor for the thread to sleep on. It fails if too many files are open. Until leave returns,
-// Wake may be called.
+// Prepare allocates a descriptor to wait on. It fails if too many files are open. Wake may be called until leave
+// returns.
 func (w *Waiter) Prepare(leave func()) error {
 	w.leave = leave
 	if w.prepared {
@@ -52,7 +52,8 @@ func (w *Waiter) Prepare(leave func()) error {
 	return nil
 }
 
-// lowest is the lowest descriptor of waiters. Programs that expect small descriptors keep the lower ones.
+// lowest is the lowest number of a waiter's descriptor. Lower numbers are left to programs that expect small
+// descriptors.
 const lowest = 32
 
 // NewDescriptor creates an eventfd.
@@ -70,14 +71,14 @@ func (w *Waiter) FD() int32 { return int32(w.fd) }
 
 func (w *Waiter) file() int32 { return w.FD() }
 
-// Wake ends a sleep, or the next one.
+// Wake ends the current wait, or the next one.
 func (w *Waiter) Wake() {
 	if !w.woken.Swap(true) {
 		_, _ = unix.Write(w.fd, binary.NativeEndian.AppendUint64(nil, 1))
 	}
 }
 
-// Slept records the end of a read of the descriptor.
+// Slept records the result of reading the descriptor.
 func (w *Waiter) Slept(errno runtime.Errno) {
 	if w.Interrupted = errno; errno == 0 {
 		w.woken.Store(false)
@@ -96,7 +97,7 @@ func (w *Waiter) drain() error {
 	return nil
 }
 
-// Release returns the waiter's descriptor for reuse.
+// Release makes the waiter's descriptor available for reuse.
 func (w *Waiter) Release() {
 	if !w.prepared {
 		return
@@ -116,7 +117,7 @@ func (w *Waiter) Release() {
 	idle.fds = append(idle.fds, w.fd)
 }
 
-// Cancel releases the waiter of a cancelled thread, which may have read the token or not.
+// Cancel releases the waiter of a cancelled thread, which may or may not have read the token.
 func (w *Waiter) Cancel() {
 	w.leave()
 	unix.Close(w.fd)

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Waiter is a stub. The drop-in libraries are for Linux only: elsewhere all calls wait in Go.
+// Waiter is a stub. The drop-in libraries exist on Linux only; on other systems all calls wait in Go.
 type Waiter struct{ Interrupted runtime.Errno }
 
 // Prepare fails.

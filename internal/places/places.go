@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package places divides the capacity of a server among client addresses, so that one address cannot use all of it. A
+// Package places divides a server's capacity among client addresses, so that one address cannot occupy all of it. A
 // host with several addresses counts several times.
 package places
 
@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// Waiting is the usual limit of waiting clients if they use little memory.
+// Waiting is a suitable limit of waiting clients that use little memory.
 const Waiting = 2048
 
-// Places limits the number of clients served at once.
+// Places limits the number of clients that are served concurrently.
 type Places struct {
-	places  chan struct{} // a token for each place that is taken
-	waiting int           // clients that may wait
+	places  chan struct{} // contains a token for each occupied place
+	waiting int           // maximum number of waiting clients
 	served  sync.WaitGroup
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
 	users int
 	// +checklocks:mu
@@ -27,19 +27,19 @@ type Places struct {
 }
 
 type host struct {
-	places chan struct{} // tokens, as in Places
-	users  int           // clients that have a place, or wait for one
+	places chan struct{} // as in Places
+	users  int           // clients that have a place or wait for one
 }
 
-// New returns n places and a queue of waiting clients. One host gets at most three quarters of both.
+// New returns Places with n places and a queue for waiting clients. One host gets at most three quarters of both.
 func New(n, waiting int) *Places {
 	return &Places{places: make(chan struct{}, n), waiting: waiting, hosts: map[netip.Addr]*host{}}
 }
 
 func share(n int) int { return n - n/4 }
 
-// Go runs serve in a goroutine once a place is free for a client of a host, and frees the place when serve returns. If
-// ctx ends first, or too many clients wait, Go runs drop in that goroutine. The zero Addr is a valid host.
+// Go calls serve in a goroutine when a place is free for a client of host at, and frees the place when serve returns.
+// If ctx ends first, or too many clients wait, it calls drop in that goroutine instead. The zero Addr is a valid host.
 func (p *Places) Go(ctx context.Context, at netip.Addr, serve, drop func()) {
 	p.served.Go(func() {
 		if !p.take(ctx, at) {
@@ -54,7 +54,7 @@ func (p *Places) Go(ctx context.Context, at netip.Addr, serve, drop func()) {
 // Wait waits until all goroutines of Go have returned.
 func (p *Places) Wait() { p.served.Wait() }
 
-// take waits for a place until ctx ends, and reports whether it got one.
+// take waits for a place, and returns false if ctx ends first or too many clients wait.
 func (p *Places) take(ctx context.Context, at netip.Addr) bool {
 	h := p.enter(at)
 	if h == nil {
@@ -74,7 +74,7 @@ func (p *Places) take(ctx context.Context, at netip.Addr) bool {
 	return false
 }
 
-// TryTake takes a place for a client of a host if one is free, and reports whether it did.
+// TryTake occupies a place for a client of a host and reports whether one was free.
 func (p *Places) TryTake(at netip.Addr) bool {
 	h := p.enter(at)
 	if h == nil {
@@ -94,7 +94,7 @@ func (p *Places) TryTake(at netip.Addr) bool {
 	return false
 }
 
-// Give frees a place that TryTake took for a client of the host.
+// Give frees a place of a host that TryTake has occupied.
 func (p *Places) Give(at netip.Addr) {
 	p.mu.Lock()
 	h := p.hosts[at]
@@ -104,10 +104,10 @@ func (p *Places) Give(at netip.Addr) {
 	p.leave(at)
 }
 
-// Taken returns the number of places in use.
+// Taken returns the number of occupied places.
 func (p *Places) Taken() int { return len(p.places) }
 
-// enter counts a client of a host. It returns nil if the host has too many.
+// enter counts a client of a host. It returns nil if the host has too many clients.
 func (p *Places) enter(at netip.Addr) *host {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestShare: one host gets three quarters of the places, others the rest; a waiting client gets a freed place.
+// TestShare: one host gets three quarters of the places, and others the rest. A waiting client gets a freed place.
 func TestShare(t *testing.T) {
 	p := New(16, 8)
 	hostile, honest := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
@@ -44,7 +44,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestGivenBack: clients that have left use no resources.
+// TestGivenBack: clients that have left occupy nothing.
 func TestGivenBack(t *testing.T) {
 	p := New(2, 2)
 	for range 100 {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// clean replaces control characters, which terminals interpret, and format characters, which reorder text. The text
-// comes from other users' programs and files, and from peers.
+// clean replaces control characters, which terminals interpret, and format characters, which reorder text. Text may
+// come from other users' programs and files, and from peers.
 var clean = runes.Map(func(r rune) rune {
 	if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
 		return utf8.RuneError
@@ -21,7 +21,7 @@ var clean = runes.Map(func(r rune) rune {
 	return r
 })
 
-// Writer returns a writer of text to w without control characters. Close flushes, and does not close w.
+// Writer returns a writer that writes text to w without control characters. Close flushes, and does not close w.
 func Writer(w io.Writer) io.WriteCloser { return transform.NewWriter(w, clean) }
 
 // Text returns the text without control characters.

@@ -8,5 +8,5 @@ import "time"
 
 var started = time.Now()
 
-// Time returns the time since the process started, since this system has no portable CPU time.
+// Time returns the time since the process started, because CPU time is not portable.
 func Time() time.Duration { return time.Since(started) }

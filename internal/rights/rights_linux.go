@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rights reports whether a program has more rights than its user, whose environment must then not be trusted.
+// Package rights reports whether a program has elevated privileges, so that it must not trust its environment.
 package rights
 
 import (
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// More reports whether the process has more rights than its user: AT_SECURE of getauxval(3). Files named in the
-// environment must then not be loaded or opened.
+// More reports whether the process has elevated privileges: AT_SECURE of getauxval(3). It must then not load or open
+// files named in the environment.
 var More = sync.OnceValue(func() bool {
-	const atSecure = 23 // of linux/auxvec.h
+	const atSecure = 23 // from linux/auxvec.h
 	all, err := unix.Auxv()
 	for _, entry := range all {
 		if entry[0] == atSecure {
@@ -23,7 +23,7 @@ var More = sync.OnceValue(func() bool {
 	return err != nil || unix.Getuid() != unix.Geteuid() || unix.Getgid() != unix.Getegid()
 })
 
-// Getenv is like os.Getenv, but returns "" if the process has more rights than its user.
+// Getenv is os.Getenv, but returns "" if the process has elevated privileges.
 func Getenv(name string) string {
 	if More() {
 		return ""

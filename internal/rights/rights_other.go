@@ -2,12 +2,12 @@
 
 //go:build !linux
 
-// Package rights reports whether a program has more rights than its user, whose environment must then not be trusted.
+// Package rights reports whether a program has elevated privileges, so that it must not trust its environment.
 package rights
 
 import "os"
 
-// More returns false: only Linux provides this information.
+// More returns false, because only Linux provides this information.
 func More() bool { return false }
 
 // Getenv is os.Getenv.

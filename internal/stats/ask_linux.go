@@ -21,34 +21,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of queries and answers, because any user who may write to the directory may answer.
+// Limits of queries and answers: any user who can write to the directory can publish an answer.
 const (
 	mostSockets = 1024
 	mostBytes   = 128 << 10
-	mostValues  = 4096 // of JSON: a value takes more memory than its text
+	mostValues  = 4096 // JSON values, which take more memory than their text
 	mostDevices = 64
-	mostNames   = 1024 // of counters and kinds, of all devices
+	mostNames   = 1024 // names of counters and kinds on all devices
 	longestName = 64
 	atOnce      = 8
-	allTime     = 15 * time.Second // for all answers together
+	allTime     = 15 * time.Second // time limit of all answers together
 )
 
-// Answer is the report of a program.
+// Answer is a program's report.
 type Answer struct {
-	PID uint32 // as reported by the kernel; 0 if the program is in another PID namespace
+	PID uint32 // reported by the kernel; 0 if the program is in another PID namespace
 	UID uint32
 	*Report
 }
 
-// Ask queries all programs that publish in a directory, several at a time. Programs that have ended are omitted;
-// problems has an error for each program with an invalid answer.
+// Ask queries all programs that publish in a directory, several at a time. It omits programs that have ended. problems
+// contains an error for each program with an invalid answer.
 func Ask(dir string) (all []Answer, problems []error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, []error{err}
 	}
 	var mu sync.Mutex
-	var rest error // why some were not queried
+	var rest error // why some sockets were not queried
 	var asked sync.WaitGroup
 	n, tokens, until := 0, make(chan struct{}, atOnce), time.Now().Add(allTime)
 	for _, name := range alternate(entries) {
@@ -81,15 +81,15 @@ func Ask(dir string) (all []Answer, problems []error) {
 	return all, problems
 }
 
-// alternate returns the names of sockets, taking one of each user in turn, so that a user with many sockets does not
-// hide those of others behind the limits.
+// alternate returns the names of sockets, alternating between users, so that a user with many sockets does not exhaust
+// the limits before others are queried.
 func alternate(entries []os.DirEntry) (all []string) {
 	byUser, most := map[uint32][]string{}, 0
 	for _, entry := range entries {
 		if !strings.HasSuffix(entry.Name(), suffix) {
 			continue
 		}
-		if info, err := entry.Info(); err == nil { // it may have ended
+		if info, err := entry.Info(); err == nil { // fails if the program has ended
 			uid := info.Sys().(*syscall.Stat_t).Uid
 			byUser[uid] = append(byUser[uid], entry.Name())
 			most = max(most, len(byUser[uid]))
@@ -109,7 +109,7 @@ func alternate(entries []os.DirEntry) (all []string) {
 	return all
 }
 
-// ask queries one socket. It does not follow links.
+// ask queries one socket. It does not follow symbolic links.
 func ask(name string) (a Answer, err error) {
 	fd, info, err := find(name)
 	if err != nil {
@@ -144,7 +144,7 @@ func ask(name string) (a Answer, err error) {
 	return a, err
 }
 
-// other returns the peer of a connection.
+// other returns the process and user of a connection's peer.
 func other(c *net.UnixConn) (pid, uid uint32, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -201,14 +201,14 @@ func parse(text []byte) (*Report, error) {
 		}
 		for kind := range d.Queues {
 			if kind != Send && kind != Receive && kind != SharedReceive {
-				return nil, errors.New("the report has queues of an unknown kind")
+				return nil, errors.New("the report has an unknown kind of queue")
 			}
 		}
 	}
 	return r, nil
 }
 
-// short reports whether a name is valid: some printable ASCII characters.
+// short reports whether a name is valid: not empty, not too long, and printable ASCII.
 func short(name string) bool {
 	return name != "" && len(name) <= longestName &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r >= 0x7f })

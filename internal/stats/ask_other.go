@@ -6,14 +6,14 @@ package stats
 
 import "errors"
 
-// Answer is the report of a program.
+// Answer is a program's report.
 type Answer struct {
 	PID uint32
 	UID uint32
 	*Report
 }
 
-// Ask works on Linux only, whose kernel identifies the peer.
+// Ask fails, because only Linux's kernel identifies the peer.
 func Ask(dir string) ([]Answer, []error) {
 	return nil, []error{errors.New("counters can be queried on Linux only")}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
-// directory returns the value of the variable, or "".
+// directory returns the value of Variable, or "".
 var directory = sync.OnceValue(func() string { return rights.Getenv(Variable) })
 
 // On reports whether the program publishes its counters.
@@ -18,13 +18,13 @@ func On() bool { return directory() != "" }
 
 var sources struct {
 	begin sync.Once
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	// +checklocks:mu
 	all []func(*Report)
 }
 
-// Add adds a source. One goroutine at a time calls it for each report. Add does nothing if publishing is off. An
-// unusable directory is logged once, and is not fatal.
+// Add adds a source, which is called for each report, by one goroutine at a time. Add does nothing if publishing is
+// off. If the directory is unusable, it prints one message.
 func Add(source func(*Report)) {
 	if !On() {
 		return

@@ -21,10 +21,10 @@ import (
 // suffix is the suffix of socket names.
 const suffix = ".goverbs"
 
-// sampling is the interval at which sources are read without a request, because they count modulo 2³².
+// sampling is the interval at which sources are read without a request, because their counters wrap at 2³².
 const sampling = 10 * time.Second
 
-// answerTime limits the time of a reader.
+// answerTime limits the time of sending an answer.
 const answerTime = time.Second
 
 // publish starts to serve reports.
@@ -38,10 +38,10 @@ func publish(dir string) error {
 	return nil
 }
 
-// fresh is the mode of a socket that listen has not finished. No other socket has the sticky bit.
+// fresh is the mode of a socket on which listen has not finished. Only such sockets have the sticky bit.
 const fresh = unix.S_IFSOCK | unix.S_ISVTX | 0o600
 
-// listen creates this program's socket in a directory. Users who may write to the directory may connect.
+// listen creates this program's socket in a directory. Users who can write to the directory can connect.
 func listen(dir string) (*net.UnixListener, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -55,11 +55,11 @@ func listen(dir string) (*net.UnixListener, error) {
 		return errors.Join(err, failed)
 	}}
 	listener, err := config.Listen(context.Background(), "unix", name)
-	if errno := unix.Errno(0); errors.As(err, &errno) { // err does not quote the name
+	if errno := unix.Errno(0); errors.As(err, &errno) { // without the name, which err does not quote
 		err = fmt.Errorf("bind: %q: %w", name, errno)
 	}
 	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("%w; names of sockets are limited to about 100 bytes", err)
+		return nil, fmt.Errorf("%w; socket names are limited to about 100 bytes", err)
 	} else if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func listen(dir string) (*net.UnixListener, error) {
 	return listener.(*net.UnixListener), nil
 }
 
-// open sets the final mode of a fresh socket, regardless of the umask. Others may have replaced the name since.
+// open sets the final mode of a fresh socket, regardless of the umask. Another user may have replaced the socket.
 func open(name string, mode uint32) error {
 	fd, info, err := find(name)
 	if err != nil {
@@ -82,7 +82,7 @@ func open(name string, mode uint32) error {
 	return os.NewSyscallError("chmod", unix.Chmod(path(fd), mode))
 }
 
-// find opens a socket without following links or connecting.
+// find opens a socket's file without following links and without connecting.
 func find(name string) (fd int, info unix.Stat_t, err error) {
 	fd, err = unix.Open(name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -98,10 +98,10 @@ func find(name string) (fd int, info unix.Stat_t, err error) {
 	return fd, info, nil
 }
 
-// path returns a name for a descriptor that find opened.
+// path returns a file name for a descriptor that find has opened.
 func path(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// tidy removes sockets of this user's ended programs.
+// tidy removes the sockets of this user's programs that have ended.
 func tidy(dir string) {
 	all, _ := os.ReadDir(dir)
 	for _, entry := range all {
@@ -111,14 +111,14 @@ func tidy(dir string) {
 	}
 }
 
-// ended reports whether a name is a socket of an ended program of this user.
+// ended reports whether a file is a socket of a program of this user that has ended.
 func ended(name string) bool {
 	fd, info, err := find(name)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
-	if info.Uid != uint32(unix.Geteuid()) || info.Mode&unix.S_ISVTX != 0 { // a fresh one does not listen yet
+	if info.Uid != uint32(unix.Geteuid()) || info.Mode&unix.S_ISVTX != 0 { // a fresh socket does not accept connections yet
 		return false
 	}
 	c, err := net.DialTimeout("unix", path(fd), answerTime)
@@ -134,12 +134,12 @@ func sample() {
 	}
 }
 
-// answer serves one connection after the other.
+// answer serves connections one at a time.
 func answer(listener *net.UnixListener, instance string, began time.Time) {
 	for {
 		c, err := listener.Accept()
 		if err != nil {
-			time.Sleep(answerTime) // too many files are open, for example
+			time.Sleep(answerTime) // for example, if too many files are open
 			continue
 		}
 		r := read()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReplacedSocket replaces each new socket by a link to a file and checks that the file's mode does not change.
+// TestReplacedSocket replaces each new socket by a link to a file and checks that the file's mode stays the same.
 func TestReplacedSocket(t *testing.T) {
 	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
 	require.NoError(t, os.WriteFile(victim, nil, 0o600))
@@ -48,7 +48,7 @@ func TestReplacedSocket(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// TestOpenRefuses: open changes only the mode of a fresh socket.
+// TestOpenRefuses: open changes the mode of fresh sockets only.
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "socket")
@@ -86,7 +86,7 @@ func TestUmask(t *testing.T) {
 	assert.Equal(t, os.ModeSocket|0o660, info.Mode())
 }
 
-// TestFreshStays: the socket of a program that is about to listen is not removed.
+// TestFreshStays: tidy does not remove the socket of a program that is about to listen.
 func TestFreshStays(t *testing.T) {
 	dir := t.TempDir()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

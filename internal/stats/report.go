@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package stats publishes the counters of a program to other programs on its host. It serves them at a Unix socket in
-// the directory that the environment variable GOVERBS_STATS names: each connection receives one JSON document. Queues
-// do no additional counting; a connection reads their positions. Without the variable, nothing is published.
+// Package stats publishes a program's counters to other programs on the host. It serves them on a Unix socket in the
+// directory named by the environment variable GOVERBS_STATS; each connection receives one JSON document. This adds no
+// work to queues, whose counters are read when a connection arrives. Without the variable, nothing is published.
 package stats
 
 import "time"
 
-// Variable is the environment variable that names the directory. Programs with more rights than their user ignore it.
+// Variable is the environment variable that names the directory. Programs with elevated privileges ignore it.
 const Variable = "GOVERBS_STATS"
 
-// Format is the version of the format.
+// Format is the version of the report format.
 const Format = 1
 
-// Report holds the counters of a program.
+// Report contains a program's counters.
 type Report struct {
 	Format   int       `json:"goverbs_stats"`
-	Instance string    `json:"instance"` // distinguishes programs that used the same PID
+	Instance string    `json:"instance"` // distinguishes programs that had the same PID
 	Began    time.Time `json:"began"`
 	Devices  []Device  `json:"devices"`
-	Cache    *Cache    `json:"registration_cache,omitempty"` // all caches of the program together
+	Cache    *Cache    `json:"registration_cache,omitempty"` // total of the program's caches
 }
 
-// Device holds the objects and counters of a program on a device.
+// Device contains a program's objects and counters on a device.
 type Device struct {
 	Name     string            `json:"device"`
-	Software bool              `json:"software,omitempty"` // in the memory of the program
-	Objects  map[string]uint64 `json:"objects"`            // open objects, by kind
-	MRBytes  uint64            `json:"mr_bytes"`           // of all memory regions
-	Queues   map[string]Queue  `json:"queues"`             // by Send, Receive, SharedReceive; destroyed queues are included
+	Software bool              `json:"software,omitempty"` // software device in the program
+	Objects  map[string]uint64 `json:"objects"`            // number of open objects by kind
+	MRBytes  uint64            `json:"mr_bytes"`           // size of all memory regions
+	Queues   map[string]Queue  `json:"queues"`             // by kind: Send, Receive, SharedReceive; includes destroyed queues
 	Hardware map[string]uint64 `json:"hw_counters,omitempty"`
 }
 
@@ -39,12 +39,12 @@ const (
 	SharedReceive = "shared_receive"
 )
 
-// Queue is the sum of queues of one kind.
+// Queue is the total of all queues of a kind.
 type Queue struct {
-	Posted      uint64 `json:"posted"`              // requests, since the program started
-	Done        uint64 `json:"done"`                // requests that completed, or that RESET discarded
-	Outstanding uint64 `json:"outstanding"`         // the other requests, of existing queues
-	Slots       uint64 `json:"slots"`               // of existing queues
+	Posted      uint64 `json:"posted"`              // requests posted since the program started
+	Done        uint64 `json:"done"`                // requests completed, or discarded by RESET
+	Outstanding uint64 `json:"outstanding"`         // other requests on existing queues
+	Slots       uint64 `json:"slots"`               // capacity of existing queues
 	Queues      uint64 `json:"queues"`              // number of existing queues
 	Uncounted   uint64 `json:"uncounted,omitempty"` // existing queues whose requests are not counted
 }
@@ -59,7 +59,7 @@ func (q *Queue) Add(o Queue) {
 	q.Uncounted += o.Uncounted
 }
 
-// Cache holds the counters of registration caches; package rdma/registration defines them.
+// Cache contains the counters of registration caches, as defined by package rdma/registration.
 type Cache struct {
 	Hits     uint64 `json:"hits"`
 	Misses   uint64 `json:"misses"`

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serve runs a program that answers each connection with a text, and then keeps it open for a time.
+// serve publishes text as the answer to each connection, which it then keeps open for a time.
 func serve(t *testing.T, dir, name, text string, open time.Duration) {
 	l, err := net.Listen("unix", filepath.Join(dir, name))
 	require.NoError(t, err)
@@ -37,7 +37,8 @@ func serve(t *testing.T, dir, name, text string, open time.Duration) {
 	}()
 }
 
-// TestHostile: an invalid entry of the directory costs only its own answer and at most some seconds.
+// TestHostile: an invalid entry in the directory affects only its own answer, and delays the others by at most some
+// seconds.
 func TestHostile(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	good, err := json.Marshal(Report{Format: Format, Instance: "me", Devices: []Device{{Name: "soft0",
@@ -74,12 +75,12 @@ func TestHostile(t *testing.T) {
 	require.Len(t, all, 1)
 	assert.EqualValues(t, os.Getpid(), all[0].PID)
 	assert.EqualValues(t, 7, all[0].Devices[0].Queues[Send].Posted)
-	assert.Len(t, problems, 5+14+1, "each describes a problem: %v", problems)
+	assert.Len(t, problems, 5+14+1, "each error describes a problem: %v", problems)
 	_, problems = Ask(filepath.Join(dir, "nowhere"))
 	assert.Len(t, problems, 1)
 }
 
-// TestGone: an ended program is not a problem, and the next publisher removes its socket.
+// TestGone: a program that has ended is not reported as a problem, and the next publisher removes its socket.
 func TestGone(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(dir, "1-gone.goverbs")})
@@ -109,8 +110,8 @@ func TestGone(t *testing.T) {
 	}()), "about 100 bytes")
 }
 
-// TestHostileAnswersAreSmall queries many programs whose answers decode into much more memory than their size, and
-// checks the total memory.
+// TestHostileAnswersAreSmall queries many programs whose answers decode to much more memory than their size, and checks
+// the total memory.
 func TestHostileAnswersAreSmall(t *testing.T) {
 	dir := t.TempDir()
 	head := fmt.Sprintf(`{"goverbs_stats":%d,"instance":"x","devices":[`, Format)
@@ -125,12 +126,12 @@ func TestHostileAnswersAreSmall(t *testing.T) {
 	assert.Empty(t, all)
 	assert.Len(t, problems, 32)
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(256<<20), "the texts themselves are 64 MiB")
-	// just within the limit of bytes, but not of values
+	// within the limit of bytes, but not of values
 	_, err := parse([]byte(head + strings.Repeat(`{},`, (mostBytes-len(head)-8)/3) + `{}]}`))
 	assert.ErrorContains(t, err, "values")
 }
 
-// TestAFewAtOnce: only a few programs are queried at a time, for a limited time.
+// TestAFewAtOnce: only a few programs are queried at a time, and for a limited time.
 func TestAFewAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	var now, most atomic.Int32
@@ -156,7 +157,7 @@ func TestAFewAtOnce(t *testing.T) {
 	assert.LessOrEqual(t, most.Load(), int32(atOnce))
 }
 
-// TestManyOfOthers: a user with many sockets does not hide the programs of others.
+// TestManyOfOthers: a user with many sockets does not prevent other users' programs from being queried.
 func TestManyOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can create sockets of other users")
@@ -170,5 +171,5 @@ func TestManyOfOthers(t *testing.T) {
 	serve(t, dir, "1.goverbs", fmt.Sprintf(`{"goverbs_stats":%d,"instance":"x"}`, Format), 0)
 	all, problems := Ask(dir)
 	assert.Len(t, all, 1)
-	assert.Len(t, problems, 1, "it has more sockets than are queried")
+	assert.Len(t, problems, 1, "more sockets than are queried")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package unconfirmed is a hostile client for tests of listeners: it sends connection requests and never confirms them.
+// Package unconfirmed is a hostile client for testing listeners. It sends connection requests and never confirms them.
 package unconfirmed
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 // Requests sends n connection requests with private data to a listener, from a software device at an address of this
-// machine. The device exists until the test ends.
+// machine. The device is closed when the test ends.
 func Requests(t testing.TB, from string, to netip.AddrPort, n int, private []byte) {
 	t.Helper()
 	must := func(err error) {

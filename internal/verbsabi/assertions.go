@@ -17,7 +17,7 @@ func (w *Witness) number(item Item, expr string, want int64) {
 	w.add(check{item: item, value: expr, code: fmt.Sprintf("_Static_assert(%s == %d, %q);", expr, want, item)})
 }
 
-// pointer asserts the type of a C pointer expression. Qualifiers such as const matter only in pointed-to types.
+// pointer asserts the type of a C pointer expression. Qualifiers such as const are compared in pointed-to types only.
 func (w *Witness) pointer(item Item, expr, want string) {
 	item.Want = want
 	w.add(check{item: item, typed: expr,
@@ -70,7 +70,7 @@ func (w *Witness) record(rec *model.Record) error {
 	return nil
 }
 
-// flexibleArray asserts that an array has no length: only an array of length 0 is compatible with it.
+// flexibleArray asserts that an array has no length. Only an array of length 0 is compatible with it.
 func (w *Witness) flexibleArray(item Item, value string) {
 	item.Want = "no length"
 	code := fmt.Sprintf("_Static_assert(__builtin_types_compatible_p(__typeof__(%s), "+
@@ -97,8 +97,8 @@ func (w *Witness) enum(e *model.Enum) {
 	}
 }
 
-// complete asserts that the enumeration has no value that the model lacks: -Wall reports enumerators that a switch does
-// not handle.
+// complete asserts that the enumeration has no enumerators that the model lacks: -Wall warns about enumerators that a
+// switch does not handle.
 func (w *Witness) complete(e *model.Enum) {
 	item := Item{Kind: EnumItem, Name: e.Tag, Fact: "complete", Want: fmt.Sprintf("%d enumerators", len(e.Enumerators))}
 	seen := map[model.Int]bool{}
@@ -123,7 +123,7 @@ func (w *Witness) macro(m *model.Macro, names *names) {
 		w.Counts.Constants++
 		value := item(ConstantItem, "value")
 		if strings.HasSuffix(m.Type, "*") {
-			// not a constant expression in the strict sense: __builtin_constant_p makes the compiler fold it
+			// __builtin_constant_p makes the compiler fold the value, which is not strictly a constant expression
 			bits := "(__UINTPTR_TYPE__)(" + m.Name + ")"
 			w.integer(value, fmt.Sprintf("__builtin_constant_p(%s) ? (%[1]s) : 0", bits),
 				model.UintOf(m.Value.Uint64()))
@@ -163,7 +163,7 @@ func (w *Witness) alias(m *model.Macro, names *names) {
 }
 
 // function asserts a prototype by assigning the function to a pointer of the recorded type. A function-like macro of
-// the same name does not hide the function, because no parenthesis follows the name.
+// the same name is not expanded, because no parenthesis follows the name.
 func (w *Witness) function(f *model.Func) error {
 	decl, err := protoType(&f.Proto, fmt.Sprintf("(*goverbs_%d)", len(w.checks)))
 	if err != nil {

@@ -25,29 +25,29 @@ type Verdict string
 
 const (
 	Identical    Verdict = "identical"    // no differences
-	Compatible   Verdict = "compatible"   // one is older; everything that both have is the same
-	Incompatible Verdict = "incompatible" // a program would access the wrong memory or use a wrong value
+	Compatible   Verdict = "compatible"   // one side is older; all common declarations are the same
+	Incompatible Verdict = "incompatible" // a program would access wrong memory or use a wrong value
 )
 
-// Question holds the arguments of Ask.
+// Question contains the arguments of Ask.
 type Question struct {
-	Packages []rules.Package // to check; empty means all
+	Packages []rules.Package // packages to check; empty means all
 	Include  string          // include directory of the headers; empty means the compiler's own
-	CC       Compiler        // for Target
+	CC       Compiler        // compiler for Target
 	Target   string          // GOARCH
-	// Release is the installed release by project, if the user states it.
+	// Release contains the installed release by project, if the user has stated it.
 	Release     map[string]string
 	Only        Part     // check only this part; empty means everything
 	LibraryDirs []string // directories of the libraries; empty means the loader's
-	// DWARF lists libraries and files with debug information, or InstalledDebug, to compare instead of headers.
+	// DWARF lists libraries and files with debug information to compare instead of headers, or contains InstalledDebug.
 	DWARF    []string
 	DebugDir string // directory of debug files; empty means DebugDir
-	// BTF lists files with type information of a kernel, to compare instead of headers: that of the kernel, then those of
-	// modules.
+	// BTF lists files with kernel type information to compare instead of headers: the kernel's, followed by modules'.
 	BTF []string
-	// Go packages; empty if they were not compiled for Target, in which case their model is compared
+	// Go contains the compiled Go packages. If it is empty, because they were not compiled for Target, their model is
+	// compared.
 	Go       []witness.Package
-	Primary  rules.Recorded // the models that the Go packages were generated from, one of each project
+	Primary  rules.Recorded // one model per project, from which the Go packages were generated
 	Recorded rules.Recorded // all recorded releases
 }
 
@@ -64,17 +64,17 @@ type Part string
 const (
 	Headers   Part = "headers"
 	Libraries Part = "libraries"
-	Layouts   Part = "layouts" // of Question.DWARF and Question.BTF
+	Layouts   Part = "layouts" // types in Question.DWARF and Question.BTF
 )
 
 // Answer describes the installation and its compatibility with the Go packages.
 type Answer struct {
-	Verdict      Verdict    `json:"verdict"` // of everything below
-	Headers      []*Include `json:"headers"` // of each project whose headers or debug information was compared
+	Verdict      Verdict    `json:"verdict"` // of all fields below
+	Headers      []*Include `json:"headers"` // by project whose headers or debug information was compared
 	Libraries    []*Library `json:"libraries"`
-	Program      *Program   `json:"program,omitempty"`     // if a finished program was checked
-	NotChecked   []Absent   `json:"not_checked,omitempty"` // of a program: the parts without an answer
-	NotInstalled []Absent   `json:"not_installed"`         // missing libraries, and packages whose headers are missing
+	Program      *Program   `json:"program,omitempty"`     // if a program file was checked
+	NotChecked   []Absent   `json:"not_checked,omitempty"` // parts of a program without a verdict
+	NotInstalled []Absent   `json:"not_installed"`         // missing libraries, and packages with missing headers
 	Findings     []Finding  `json:"findings"`              // all differences, incompatible ones first
 	Change       *Change    `json:"change,omitempty"`      // since a baseline
 }

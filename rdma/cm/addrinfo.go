@@ -22,7 +22,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// AddrInfo is a result of address resolution: addresses and the path to them. It refers to C memory, so close it.
+// AddrInfo is a result of address resolution: addresses and the path to them. It refers to C memory; close it after
+// use.
 //
 // Man: rdma_getaddrinfo(3)
 type AddrInfo struct {
@@ -39,7 +40,7 @@ type addrList struct {
 	closed bool
 }
 
-// use keeps the results in memory until done. It returns false if they are closed.
+// use keeps the results in memory until done. It returns false if they have been freed.
 func (l *addrList) use() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +62,7 @@ func (l *addrList) done() {
 type AddrInfoError struct {
 	Node, Service string
 	Code          int
-	hint          string // which addresses there are, of software devices
+	hint          string // lists the addresses of software devices
 }
 
 // Numbers of getaddrinfo(3) in the GNU C library.
@@ -80,8 +81,9 @@ func (e *AddrInfoError) Error() string {
 	return fmt.Sprintf("rdma_getaddrinfo: %q, %q: %s%s", e.Node, e.Service, s, e.hint)
 }
 
-// GetAddrInfo resolves a node, by name or address, and a service, by name or number; either may be "". It may ask the
-// network and blocks its thread; ctx ends only the wait for it.
+// GetAddrInfo resolves a node, by name or address, and a service, by name or number; either may be "". It blocks its
+// thread, for example during a DNS query. If ctx ends first, GetAddrInfo returns and the query continues in the
+// background.
 //
 // C: rdma_getaddrinfo
 //
@@ -100,12 +102,13 @@ func GetAddrInfoOn(ctx context.Context, backend runtime.Backend, node, service s
 	if err != nil {
 		return nil, err
 	}
-	hints := h.c() // now, because the caller may change the strings and data of h after ctx has ended
+	hints := h.c() // copied now: the caller may change h after ctx has ended
 	return inBackground(ctx, func() (*AddrInfo, error) { return getAddrInfo(backend, node, service, hints) },
 		func(a *AddrInfo) { a.Close() })
 }
 
-// inBackground calls f, and stops waiting when ctx ends. A later result of f is undone.
+// inBackground calls f in a goroutine and returns its result. If ctx ends first, it returns ctx's error, and a later
+// result of f is passed to undo.
 func inBackground[T any](ctx context.Context, f func() (T, error), undo func(T)) (T, error) {
 	type result struct {
 		v   T
@@ -156,7 +159,7 @@ func (a *AddrInfo) Next() *AddrInfo {
 	return &AddrInfo{next, a.list}
 }
 
-// Source returns the local address for connecting or listening. It is invalid if there is none or it is not an IP
+// Source returns the local address for connecting or listening. It is invalid if there is none, or if it is not an IP
 // address.
 func (a *AddrInfo) Source() netip.AddrPort {
 	if !a.list.use() {
@@ -175,7 +178,7 @@ func (a *AddrInfo) Destination() netip.AddrPort {
 	return addrPort(a.C.AiDstAddr.Deref())
 }
 
-// SourceIB returns Source as an AF_IB address, and whether it is one.
+// SourceIB returns the local address if it is an AF_IB address, and reports whether it is.
 func (a *AddrInfo) SourceIB() (IBAddr, bool) {
 	if !a.list.use() {
 		return IBAddr{}, false
@@ -184,7 +187,7 @@ func (a *AddrInfo) SourceIB() (IBAddr, bool) {
 	return ibAddr(a.C.AiSrcAddr.Deref())
 }
 
-// DestinationIB returns Destination as an AF_IB address, and whether it is one.
+// DestinationIB returns the peer's address if it is an AF_IB address, and reports whether it is.
 func (a *AddrInfo) DestinationIB() (IBAddr, bool) {
 	if !a.list.use() {
 		return IBAddr{}, false
@@ -193,8 +196,8 @@ func (a *AddrInfo) DestinationIB() (IBAddr, bool) {
 	return ibAddr(a.C.AiDstAddr.Deref())
 }
 
-// Route returns a copy of the paths to the peer on InfiniBand, if they are known: librdmacm asks ibacm(8). If it is
-// nil, [CreateEP] lets the kernel look for a path. [ID.SetIBPath] takes the result.
+// Route returns a copy of the paths to the peer on InfiniBand, or nil if they are unknown. librdmacm queries ibacm(8)
+// for them. Without them, [CreateEP] lets the kernel find a path. [ID.SetIBPath] accepts the result.
 func (a *AddrInfo) Route() []rdmacm.IBVPathData {
 	if !a.list.use() {
 		return nil
@@ -208,7 +211,7 @@ func (a *AddrInfo) Route() []rdmacm.IBVPathData {
 }
 
 // Connect returns a copy of the bytes that must precede the private data of rdma_connect, or nil. An ID of [CreateEP]
-// adds them itself and takes that much less private data from its user.
+// adds them itself, which leaves less room for the caller's private data.
 func (a *AddrInfo) Connect() []byte {
 	if !a.list.use() {
 		return nil
@@ -252,10 +255,10 @@ func (a *AddrInfo) name() string {
 	return fmt.Sprintf("an address of family %d", a.C.AiFamily)
 }
 
-// reason returns why there is no endpoint for the answer.
+// reason explains a failure of rdma_create_ep.
 func (a *AddrInfo) reason(err error) string {
 	if a.C.AiFamily == rdmacm.AF_IB && errors.Is(err, syscall.ENODEV) {
-		return "no InfiniBand device leads to it"
+		return "no InfiniBand device has a route to the address"
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return "the address " + addressString(a.C.AiSrcAddr.Deref()) + " is in use"
@@ -263,7 +266,7 @@ func (a *AddrInfo) reason(err error) string {
 	return ""
 }
 
-// Close frees all answers together. It waits until no [CreateEP] reads them. A second Close does nothing.
+// Close frees all results of the list. It waits for calls of [CreateEP] that read them. A second Close does nothing.
 //
 // C: rdma_freeaddrinfo
 //
@@ -278,9 +281,9 @@ func (a *AddrInfo) Close() {
 	l.closed = true
 }
 
-// ResolveAddrInfo is GetAddrInfo on an ID. It can also resolve services of InfiniBand's subnet administration (RAI_SA).
-// RDMA_CM_EVENT_ADDRINFO_RESOLVED follows, and then QueryAddrInfo returns the answer. Looking up a name blocks the
-// thread. An ID resolves one request at a time: until QueryAddrInfo has taken the answer.
+// ResolveAddrInfo is GetAddrInfo on an ID. It can also query InfiniBand's subnet administration (RAI_SA).
+// RDMA_CM_EVENT_ADDRINFO_RESOLVED reports the outcome, and QueryAddrInfo returns the result; until then, the ID accepts
+// no other request. A name lookup blocks the thread.
 //
 // C: rdma_resolve_addrinfo
 //
@@ -308,7 +311,7 @@ func (id *ID) ResolveAddrInfo(ctx context.Context, node, service string, h Hints
 	}, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
 }
 
-// QueryAddrInfo returns the answer of ResolveAddrInfo, once.
+// QueryAddrInfo returns the result of ResolveAddrInfo. It can be called once.
 //
 // C: rdma_query_addrinfo
 //

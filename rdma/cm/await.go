@@ -21,7 +21,7 @@ func (id *ID) beginEvent(ctx context.Context, verb string, do func() error, succ
 	return id.beginBy(ctx, verb, id.withID, do, success...)
 }
 
-// beginBy is beginEvent with the function that calls C: withID or withIDLearning.
+// beginBy is beginEvent with the function that calls C: withID or withIDUpdatingName.
 func (id *ID) beginBy(ctx context.Context, verb string, call func(func() error) error, do func() error,
 	success ...rdmacm.CMEventType) (Event, error) {
 	if err := id.use(verb, id.name); err != nil {
@@ -60,7 +60,7 @@ func (id *ID) await(ctx context.Context, verb string, success ...rdmacm.CMEventT
 			return Event{}, id.failed(verb, err)
 		}
 		to := id
-		if e.ID != id && e.Listener != id { // an event of a request whose ID is migrating to a separate channel
+		if e.ID != id && e.Listener != id { // a request's ID that is migrating to another channel
 			to = e.ID
 		}
 		if ok = to == id && ends(e); !ok {
@@ -83,8 +83,8 @@ func (id *ID) ownChannel(verb string) (*EventChannel, error) {
 	return id.channel, nil
 }
 
-// keep queues an event of the ID. If a wait of another ID received it (foreign), the ID may be waiting on its own
-// channel by now.
+// keep queues an event of the ID for a later wait. foreign means that a wait of another ID received the event; then
+// this ID may have its own channel by now.
 func (id *ID) keep(e Event, foreign bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -95,7 +95,7 @@ func (id *ID) keep(e Event, foreign bool) {
 	id.pending = append(id.pending, e)
 }
 
-// takePending removes and returns the first wanted event that was kept.
+// takePending removes and returns the first queued event for which wanted reports true.
 func (id *ID) takePending(wanted func(Event) bool) (e Event, ok bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -111,8 +111,7 @@ func takeFirst(events *[]Event, wanted func(Event) bool) (e Event, ok bool) {
 }
 
 // Event waits for the next event of a synchronous ID that no other method has waited for, such as the peer's
-// disconnect. Events of an asynchronous ID arrive at its channel. If ctx ends before an event comes, errors.Is finds
-// its error.
+// disconnect. Events of an asynchronous ID arrive at its channel. If ctx ends first, the error wraps ctx's error.
 //
 // C: rdma_get_cm_event, rdma_ack_cm_event
 //

@@ -23,31 +23,31 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// EventChannel receives the events of any number of asynchronous [ID]s. Goroutines wait for it on Go's netpoller, so no
-// thread blocks. It is safe for concurrent use.
+// EventChannel receives the events of any number of asynchronous [ID]s. Waiting goroutines use Go's netpoller and block
+// no thread. An EventChannel is safe for concurrent use.
 //
 // Man: rdma_create_event_channel(3)
 type EventChannel struct {
 	object
 	c       *rdmacm.EventChannel
-	fd      int32 // of C's channel, for error texts after c is destroyed
+	fd      int32 // of C's channel; kept for error texts after c is destroyed
 	backend runtime.Backend
-	number  uint64 // in order of creation, among all channels
+	number  uint64 // creation order among all channels, for lockBoth
 	ready   *readiness.FD
 
-	// calls is held while C takes an event from the channel and it is copied and acknowledged, while an ID of the
-	// channel gets or loses a queue pair that events may concern, and while a listener is destroyed: C works on them as
-	// it takes events.
+	// calls is held while C takes an event and it is copied and acknowledged, because C then reads and writes the
+	// event's ID. It is also held while an ID gets or loses a queue pair that events may change, and while a listener
+	// is destroyed.
 	calls sync.Mutex
 	get   func() bool
 	c1    *ibv.Ptr[rdmacm.CMEvent]
-	event Event // guarded by ready's turn, like the next one
+	event Event // the last event; guarded by ready's turn, like the fields above
 	err   error
 
-	mu   sync.Mutex // guards the fields below
-	ids  map[*ID]struct{}
-	over bool    // the ID that owns the channel is being closed
-	kept []Event // events that were taken elsewhere, before or while their IDs moved here
+	mu       sync.Mutex // guards the fields below
+	ids      map[*ID]struct{}
+	stopping bool    // the synchronous ID that owns the channel is being closed
+	kept     []Event // events received by other waits, before or while their IDs moved here
 }
 
 var channels atomic.Uint64
@@ -74,7 +74,7 @@ func CreateEventChannelOn(backend runtime.Backend) (*EventChannel, error) {
 	if err != nil {
 		reason := ""
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EPERM) {
-			reason = "is there an RDMA device, and is the module rdma_ucm loaded? Without an adapter, " + chosen.Hint()
+			reason = "check the RDMA device and the module rdma_ucm. Without an adapter, " + chosen.Hint()
 		}
 		return nil, verberr.Injected(backend, verberr.Explain(verb, "", reason, err))
 	}
@@ -94,7 +94,7 @@ func (ch *EventChannel) C() *rdmacm.EventChannel { return ch.c }
 
 func (ch *EventChannel) name() string { return fmt.Sprintf("event channel %d", ch.fd) }
 
-// take takes an event from C, copies it and acknowledges it. It reports whether there was one.
+// take takes an event from C, copies it and acknowledges it. It returns false if there was none.
 func (ch *EventChannel) take() bool {
 	ch.calls.Lock()
 	defer ch.calls.Unlock()
@@ -103,21 +103,20 @@ func (ch *EventChannel) take() bool {
 	}
 	ch.event = ch.copyEvent(ch.c1.Deref())
 	if id := ch.event.ID; id != nil {
-		id.learn()
+		id.updateName()
 		if ends[ch.event.Type] {
-			id.parted.Store(true)
+			id.disconnected.Store(true)
 		}
 	}
 	ch.err = librdmacm.AckCMEvent(ch.c1.Deref())
 	return true
 }
 
-// ends are the events that end a connection without a later RDMA_CM_EVENT_DISCONNECTED.
+// ends contains the events after which a connection sends no RDMA_CM_EVENT_DISCONNECTED.
 var ends = map[rdmacm.CMEventType]bool{rdmacm.CM_EVENT_DISCONNECTED: true, rdmacm.CM_EVENT_REJECTED: true,
 	rdmacm.CM_EVENT_UNREACHABLE: true, rdmacm.CM_EVENT_CONNECT_ERROR: true}
 
-// Event waits for the next event. Each event goes to one waiting goroutine. Events of IDs that have been closed since
-// are dropped.
+// Event waits for the next event. Each event goes to one waiting goroutine. Events of closed IDs are dropped.
 //
 // C: rdma_get_cm_event, rdma_ack_cm_event
 //
@@ -138,24 +137,24 @@ func (ch *EventChannel) Event(ctx context.Context) (Event, error) {
 		if e, ok := ch.takeKept(func(Event) bool { return true }); ok {
 			return e, nil
 		}
-		got, err := ch.ready.Wait(ctx, ch.get, func() bool { return ch.isOver() || ch.hasKept() })
+		got, err := ch.ready.Wait(ctx, ch.get, func() bool { return ch.isStopping() || ch.hasKept() })
 		if err == nil && got {
 			err = ch.err
 		}
 		switch {
 		case err != nil:
 			return Event{}, verberr.Wrap(verb, ch.name(), err)
-		case got && ch.event.ID == nil: // of an ID that is not ours
+		case got && ch.event.ID == nil: // the ID is closed, or was created by other code
 			continue
 		case got:
 			e := ch.event
 			if e.Type == rdmacm.CM_EVENT_ESTABLISHED {
-				e.ID.learnReads(e.Conn.InitiatorDepth)
+				e.ID.updateReads(e.Conn.InitiatorDepth)
 			}
 			return e, nil
 		case ctx.Err() != nil:
 			return Event{}, ctx.Err()
-		case !ch.isOver(): // something is kept
+		case !ch.isStopping(): // an event was kept
 			continue
 		}
 		return Event{}, closedError(verb, ch.name())
@@ -175,7 +174,7 @@ func (ch *EventChannel) Events(ctx context.Context) iter.Seq2[Event, error] {
 	}
 }
 
-// keep makes Event return events that were taken elsewhere.
+// keep queues events that other waits received, for Event.
 func (ch *EventChannel) keep(events ...Event) {
 	if len(events) == 0 {
 		return
@@ -186,7 +185,7 @@ func (ch *EventChannel) keep(events ...Event) {
 	ch.ready.Poke()
 }
 
-// takeKept removes and returns the first wanted event that was kept.
+// takeKept removes and returns the first queued event for which wanted reports true.
 func (ch *EventChannel) takeKept(wanted func(Event) bool) (e Event, ok bool) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -206,10 +205,10 @@ func (ch *EventChannel) hasKept() bool {
 	return len(ch.kept) > 0
 }
 
-// stop ends all waits, also later ones, because the ID that owns the channel is being closed.
+// stop ends all present and future waits, because the ID that owns the channel is being closed.
 func (ch *EventChannel) stop() {
 	ch.mu.Lock()
-	ch.over = true
+	ch.stopping = true
 	ch.mu.Unlock()
 	ch.ready.Poke()
 }
@@ -218,13 +217,13 @@ func (ch *EventChannel) stop() {
 func (ch *EventChannel) resume() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	ch.over = false
+	ch.stopping = false
 }
 
-func (ch *EventChannel) isOver() bool {
+func (ch *EventChannel) isStopping() bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	return ch.over || ch.life.IsClosed()
+	return ch.stopping || ch.life.IsClosed()
 }
 
 // CreateID creates an asynchronous ID: its methods start operations, and events report their outcome.
@@ -252,8 +251,8 @@ func portSpaceReason(ps rdmacm.PortSpace, err error) string {
 	return ""
 }
 
-// Close closes the channel. Close its IDs, or move them elsewhere, first. Goroutines that wait for it wake with an
-// error.
+// Close closes the channel. First close its IDs, or migrate them to other channels. Goroutines waiting for events
+// return an error.
 //
 // C: rdma_destroy_event_channel
 //
@@ -266,31 +265,31 @@ func (ch *EventChannel) Close() error {
 }
 
 func (ch *EventChannel) destroy() (gone bool, err error) {
-	if err := ch.free(nil); err != nil { // events that arrived since
+	if err := ch.free(nil); err != nil { // events since then may have created IDs
 		return false, err
 	}
 	ch.ready.Close()
 	return true, verberr.Wrap("rdma_destroy_event_channel", "event channel", librdmacm.DestroyEventChannel(ch.c))
 }
 
-// free returns an error while the channel has IDs other than those in but.
-func (ch *EventChannel) free(but *ID) error {
-	return ch.freeOf(map[*ID]bool{but: true}, func(Event) bool { return false })
+// free returns an error if the channel has IDs other than except.
+func (ch *EventChannel) free(except *ID) error {
+	return ch.freeOf(map[*ID]bool{except: true}, func(Event) bool { return false })
 }
 
-// freeOf returns an error while the channel has IDs other than those in but, and other than those of kept events for
-// which goes reports true.
-func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
+// freeOf returns an error if the channel has IDs other than those in except and those of kept events for which closing
+// reports true.
+func (ch *EventChannel) freeOf(except map[*ID]bool, closing func(Event) bool) error {
 	ch.mu.Lock()
 	for _, e := range ch.kept {
-		if goes(e) {
-			but[e.ID] = true
+		if closing(e) {
+			except[e.ID] = true
 		}
 	}
 	var one *ID
 	n := 0
 	for id := range ch.ids {
-		if !but[id] {
+		if !except[id] {
 			one = id
 			n++
 		}
@@ -302,7 +301,7 @@ func (ch *EventChannel) freeOf(but map[*ID]bool, goes func(Event) bool) error {
 	return life.InUse(ch.name(), mustClose(one.name(), n-1))
 }
 
-// mustClose returns the message that an ID and a number of others must be closed or migrated.
+// mustClose returns an error text: one ID, and a number of others, must be closed or migrated first.
 func mustClose(one string, more int) string {
 	const first = " must be closed or migrated first"
 	switch more {

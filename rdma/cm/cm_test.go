@@ -23,7 +23,7 @@ func TestAddressesSurviveC(t *testing.T) {
 	}
 	assert.Equal(t, []byte{2, 0, 0x1d, 0x2f, 10, 77, 0, 1},
 		copyBytes(address(sockaddr(netip.MustParseAddrPort("10.77.0.1:7471"))), 8),
-		"as C has it on a little-endian machine")
+		"C's layout on a little-endian machine")
 	assert.False(t, addrPort(nil).IsValid())
 	assert.False(t, addrPort(&rdmacm.Sockaddr{SAFamily: rdmacm.AF_IB}).IsValid())
 }

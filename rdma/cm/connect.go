@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// service returns the kind of service that carries the ID's private data.
+// service returns the service whose private data limit applies to the ID.
 func (id *ID) service() rdmacm.Service {
 	d := id.c.Verbs.Deref()
 	native := librdmacm.GetLocalAddr(id.c).SAFamily == rdmacm.AF_IB
@@ -36,18 +36,18 @@ func (id *ID) service() rdmacm.Service {
 // privateFits checks the length of private data.
 func (id *ID) privateFits(verb string, call rdmacm.Call, data []byte) error {
 	service := id.service()
-	most := rdmacm.PrivateDataLimit(call, service).Bytes
+	limit := rdmacm.PrivateDataLimit(call, service).Bytes
 	if call == rdmacm.CallConnect {
-		most = max(most-id.preface, 0)
+		limit = max(limit-id.preface, 0)
 	}
-	if len(data) > most {
+	if len(data) > limit {
 		return verberr.Invalid(verb, id.name(), "%d bytes of private data exceed the maximum of this service (%v), %d",
-			len(data), service, most)
+			len(data), service, limit)
 	}
 	return nil
 }
 
-// givenPrivate returns the user's private data: the argument, or else that in C's parameters.
+// givenPrivate returns the caller's private data: the argument, or else the private data in param.
 func givenPrivate(param *rdmacm.ConnParam, private []byte) []byte {
 	if private == nil && param != nil {
 		return copyBytes(param.PrivateData, param.PrivateDataLen)
@@ -55,8 +55,8 @@ func givenPrivate(param *rdmacm.ConnParam, private []byte) []byte {
 	return private
 }
 
-// withPrivate calls do with connection parameters and private data, which stays in place during the call. nil
-// parameters without data stay nil.
+// withPrivate calls do with connection parameters whose private data stays in place during the call. If param is nil
+// and there is no data, it passes nil.
 func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam) error) error {
 	if param == nil && len(data) == 0 {
 		return do(nil)
@@ -75,9 +75,9 @@ func withPrivate(param *rdmacm.ConnParam, data []byte, do func(*rdmacm.ConnParam
 	return do(&own)
 }
 
-// DefaultConnParam returns the parameters of a nil ConnParam: the device's maximum numbers of outstanding reads and
-// atomics, 7 retries, and infinite retries while the peer has no receive posted. Soft-RoCE treats 7 retries as
-// infinite, too, and then never detects that a peer has died.
+// DefaultConnParam returns the parameters that a nil ConnParam means: the device's maximum numbers of outstanding reads
+// and atomics, 7 retries, and unlimited RNR retries. Soft-RoCE treats 7 retries as unlimited, too, and then never
+// detects a dead peer.
 func DefaultConnParam() rdmacm.ConnParam {
 	return rdmacm.ConnParam{ResponderResources: rdmacm.MAX_RESP_RES, InitiatorDepth: rdmacm.MAX_INIT_DEPTH,
 		RetryCount: 7, RNRRetryCount: 7}
@@ -96,7 +96,7 @@ func (id *ID) Listen(backlog int) error {
 		return err
 	}
 	defer id.done()
-	err := id.withIDLearning(func() error { return librdmacm.Listen(id.c, backlog) })
+	err := id.withIDUpdatingName(func() error { return librdmacm.Listen(id.c, backlog) })
 	if err == nil {
 		id.listens.Store(true)
 		return nil
@@ -105,23 +105,24 @@ func (id *ID) Listen(backlog int) error {
 	if a, ok := id.LocalIBAddr(); ok {
 		return verberr.Explain(verb, id.name(), noIBAddress(a, err), err)
 	}
-	if !at.IsValid() { // Listen has bound it: to all addresses and any port
+	if !at.IsValid() { // rdma_listen binds it to all addresses and a free port
 		at = netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
 	}
 	if reason := id.noAddress(at, err); reason != "" {
 		return verberr.Explain(verb, id.name(), reason, err)
 	}
-	return id.failed(verb, err, because{syscall.EINVAL, "the ID is already listening or connecting"})
+	return id.failed(verb, err, errnoReason{syscall.EINVAL, "the ID is already listening or connecting"})
 }
 
-// Connect connects to the peer, whose route must be resolved. A nil param means [DefaultConnParam]. The peer gets
-// private, or if that is nil the PrivateData of param; ConnectEvent returns the peer's private data. With a queue pair
-// of CreateQP, the connection is established when Connect returns if the ID is synchronous, or else when
-// RDMA_CM_EVENT_ESTABLISHED arrives. Without one, the peer's reply is RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish
-// completes the connection.
+// Connect connects to the peer. The route must be resolved. A nil param means [DefaultConnParam]. The peer receives
+// private, or the PrivateData of param if private is nil; ConnectEvent returns the peer's private data. With a queue
+// pair of CreateQP, the connection is established when Connect returns (synchronous ID) or when
+// RDMA_CM_EVENT_ESTABLISHED arrives (asynchronous ID). Without one, the peer's reply arrives as
+// RDMA_CM_EVENT_CONNECT_RESPONSE, and Establish completes the connection.
 //
-// Unlike ResolveAddr, Connect has no timeout parameter: if no host or process has the address any more, the request is
-// retransmitted for about a minute until RDMA_CM_EVENT_UNREACHABLE arrives. Use a context with an earlier deadline.
+// Unlike ResolveAddr, Connect has no timeout parameter. If nothing at the peer's address responds, the request is
+// retransmitted for about a minute before RDMA_CM_EVENT_UNREACHABLE arrives. To time out earlier, use a context with a
+// deadline.
 //
 // C: rdma_connect
 //
@@ -131,20 +132,20 @@ func (id *ID) Connect(ctx context.Context, param *rdmacm.ConnParam, private []by
 	return err
 }
 
-// ConnectEvent is Connect that also returns the event of a synchronous ID: it has the peer's private data.
+// ConnectEvent is Connect that also returns the event of a synchronous ID, which contains the peer's private data.
 func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private []byte) (Event, error) {
 	const verb = "rdma_connect"
 	e, err := id.beginEvent(ctx, verb, func() error {
 		if id.c.Verbs == 0 { // C dereferences it
-			return verberr.Invalid(verb, id.name(), "its route is not resolved yet")
+			return verberr.Invalid(verb, id.name(), "route not resolved: call ResolveRoute first")
 		}
 		private := givenPrivate(param, private)
 		if err := id.privateFits(verb, rdmacm.CallConnect, private); err != nil {
 			return err
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
-			id.asks(p)
-			id.begun.Store(true)
+			id.noteReads(p)
+			id.attempted.Store(true)
 			err := librdmacm.Connect(id.c, p)
 			return verberr.Explain(verb, "", id.connReason(p, err), err)
 		})
@@ -155,28 +156,28 @@ func (id *ID) ConnectEvent(ctx context.Context, param *rdmacm.ConnParam, private
 	return e, err
 }
 
-// asks records whether this end has announced that it will not read.
-func (id *ID) asks(p *rdmacm.ConnParam) {
+// noteReads records whether this side's parameters disable reads.
+func (id *ID) noteReads(p *rdmacm.ConnParam) {
 	if p != nil && p.InitiatorDepth == 0 {
 		id.noReads.Store(true)
 	}
 }
 
-// learnReads updates the read limit of the queue pair's checks if C has connected it without reads, because an end
-// disabled them. depth is that of the event on the requesting side.
-func (id *ID) learnReads(depth uint8) {
+// updateReads updates the read limit of the queue pair's checks if C has connected it with reads disabled by either
+// side. depth is the initiator depth of the event; it matters only on the requesting side.
+func (id *ID) updateReads(depth uint8) {
 	if !id.noReads.Load() && (id.request || depth != 0) {
 		return
 	}
 	if qp := id.QP(); qp != nil && qp.Type() != ibv.QPT_UD {
-		qp.Query(ibv.QP_MAX_QP_RD_ATOMIC) // an error means that it is gone
+		qp.Query(ibv.QP_MAX_QP_RD_ATOMIC) // fails only if the queue pair is gone
 	}
 }
 
-const withoutQP = "it has no queue pair: call CreateQP first, or set QPNum to your " +
+const withoutQP = "no queue pair: call CreateQP first, or set QPNum to your " +
 	"own queue pair"
 
-// connReason returns why C may have rejected parameters.
+// connReason explains why C rejected connection parameters.
 func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	if !errors.Is(err, syscall.EINVAL) {
 		return ""
@@ -203,13 +204,13 @@ func (id *ID) connReason(p *rdmacm.ConnParam, err error) string {
 	return "wrong state: the route must be resolved, and an ID connects only once (see Retry)"
 }
 
-// Accept accepts a request. A nil param means [DefaultConnParam]. The peer gets private, or if that is nil the
-// PrivateData of param. The queue pair is in RTS when Accept returns. A synchronous ID waits until the peer has
+// Accept accepts a request. A nil param means [DefaultConnParam]. The peer receives private, or the PrivateData of
+// param if private is nil. The queue pair is in RTS when Accept returns. A synchronous ID waits until the peer has
 // confirmed.
 //
-// If ctx ends during that wait, the error is a [*rdma.VerbError] that matches the error of ctx. The request stays
-// accepted: the peer may be connected already or later, and Event returns the outcome. Close the ID to end the
-// connection. Likewise, operations of Connect and of other methods that wait continue after their context has ended.
+// If ctx ends during that wait, the error is a [*rdma.VerbError] that matches ctx's error. The request stays accepted:
+// the peer may already be connected or connect later, and Event returns the outcome. Close the ID to end the
+// connection. Connect and other methods that wait behave likewise: their operations continue after ctx has ended.
 //
 // C: rdma_accept
 //
@@ -222,9 +223,9 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 	defer id.done()
 	accept := func() error {
 		if id.c.Verbs == 0 { // C dereferences it
-			return verberr.Invalid(verb, "", "the ID is not that of a request")
+			return verberr.Invalid(verb, "", "the ID does not belong to a request")
 		}
-		if param == nil && id.c.QP == 0 { // C reads its number
+		if param == nil && id.c.QP == 0 { // C reads the number of the queue pair
 			return verberr.Invalid(verb, "", withoutQP)
 		}
 		private := givenPrivate(param, private)
@@ -232,12 +233,12 @@ func (id *ID) Accept(ctx context.Context, param *rdmacm.ConnParam, private []byt
 			return err
 		}
 		return withPrivate(param, private, func(p *rdmacm.ConnParam) error {
-			id.asks(p)
+			id.noteReads(p)
 			return id.failed(verb, librdmacm.Accept(id.c, p),
-				because{syscall.EINVAL, "the request has ended, or the parameters exceed the device's limits"})
+				errnoReason{syscall.EINVAL, "the request has ended, or the parameters exceed the device's limits"})
 		})
 	}
-	if id.c.QPType == ibv.QPT_UD { // a datagram service has no event for it
+	if id.c.QPType == ibv.QPT_UD { // no event follows for a datagram service
 		return id.call(verb, accept)
 	}
 	return id.begin(ctx, verb, accept, rdmacm.CM_EVENT_ESTABLISHED)
@@ -253,7 +254,7 @@ func (id *ID) Reject(private []byte) error {
 	return id.reject("rdma_reject", private, librdmacm.Reject)
 }
 
-// RejectECE rejects a request because of the options that the peer proposed.
+// RejectECE rejects a request because of the ECE options that the peer proposed.
 //
 // C: rdma_reject_ece
 //
@@ -273,50 +274,50 @@ func (id *ID) reject(verb string, private []byte, do func(*rdmacm.CMID, uintptr,
 			}
 			return do(id.c, p.PrivateData, p.PrivateDataLen)
 		})
-	}, because{syscall.EINVAL, "there is no unanswered request to reject"})
+	}, errnoReason{syscall.EINVAL, "there is no unanswered request to reject"})
 	if err == nil {
-		id.parted.Store(true)
+		id.disconnected.Store(true)
 	}
 	return err
 }
 
-// Establish completes the connection of an ID without a queue pair, after RDMA_CM_EVENT_CONNECT_RESPONSE and after the
-// user has brought a queue pair to RTS.
+// Establish completes the connection of an ID without a queue pair. Call it after RDMA_CM_EVENT_CONNECT_RESPONSE, and
+// after moving your own queue pair to RTS.
 //
 // C: rdma_establish
 //
 // Man: rdma_establish(3)
 func (id *ID) Establish() error {
 	return id.call("rdma_establish", func() error { return librdmacm.Establish(id.c) },
-		because{syscall.EINVAL, "the ID must not have a queue pair, after RDMA_CM_EVENT_CONNECT_RESPONSE"})
+		errnoReason{syscall.EINVAL, "needs RDMA_CM_EVENT_CONNECT_RESPONSE, and an ID without a queue pair"})
 }
 
-// Notify informs the connection manager of an event of a queue pair that it does not manage: IBV_EVENT_COMM_EST, a
-// message that arrived before the connection was established.
+// Notify reports an event of a queue pair that the connection manager does not manage. The only such event is
+// IBV_EVENT_COMM_EST: a message arrived before the connection was established.
 //
 // C: rdma_notify
 //
 // Man: rdma_notify(3)
 func (id *ID) Notify(event ibv.EventType) error {
 	return id.call("rdma_notify", func() error { return librdmacm.Notify(id.c, event) },
-		because{syscall.EINVAL,
+		errnoReason{syscall.EINVAL,
 			"the only valid event is IBV_EVENT_COMM_EST, for an ID that is accepted and not yet connected"},
-		because{syscall.EISCONN, "the connection is already established"})
+		errnoReason{syscall.EISCONN, "the connection is already established"})
 }
 
-// Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for the event, which arrives
-// after the peer has disconnected, too. It does not wait if there will be no event: if another method has already
-// returned it, or an event about a rejected or failed connection, or if this side has rejected the request.
+// Disconnect ends the connection and flushes outstanding work. A synchronous ID waits for RDMA_CM_EVENT_DISCONNECTED,
+// which arrives after the peer has disconnected, too. It does not wait if no such event will come: if another method
+// has already returned it, if the connection failed or was rejected, or if this side rejected the request.
 //
-// Disconnect only when the peer has its completions: some devices, such as Soft-RoCE, complete a receive before they
-// acknowledge the message, and a queue pair that is flushed in between never acknowledges it. The peer's send then
-// completes with IBV_WC_RETRY_EXC_ERR after its last retry.
+// Call Disconnect only after the peer has received its completions. Some devices, such as Soft-RoCE, complete a receive
+// before they acknowledge the message; if the queue pair is flushed in between, the peer's send is never acknowledged
+// and fails with IBV_WC_RETRY_EXC_ERR after its last retry.
 //
 // C: rdma_disconnect
 //
 // Man: rdma_disconnect(3)
 func (id *ID) Disconnect(ctx context.Context) error {
-	if id.parted.Load() {
+	if id.disconnected.Load() {
 		return id.call("rdma_disconnect", id.disconnect)
 	}
 	return id.begin(ctx, "rdma_disconnect", id.disconnect, rdmacm.CM_EVENT_DISCONNECTED)
@@ -325,10 +326,10 @@ func (id *ID) Disconnect(ctx context.Context) error {
 // disconnect starts disconnecting and does not wait.
 func (id *ID) disconnect() error {
 	return id.failed("rdma_disconnect", librdmacm.Disconnect(id.c),
-		because{syscall.EINVAL, "there is no connection or attempt to connect"})
+		errnoReason{syscall.EINVAL, "there is no connection or attempt to connect"})
 }
 
-// WriteEvent writes RDMA_CM_EVENT_USER with an argument to the ID's channel, for a goroutine that waits there.
+// WriteEvent queues RDMA_CM_EVENT_USER with an argument on the ID's channel, for a goroutine that waits there.
 //
 // C: rdma_write_cm_event
 //

@@ -16,30 +16,30 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// sharedDevice is a context that librdmacm has opened, with objects that its IDs share.
+// sharedDevice is a context that librdmacm has opened, with the objects that all IDs on it share.
 type sharedDevice struct {
 	c      uintptr
 	device *rdma.Device
 	pd     *rdma.PD
 
-	messages sync.Map // uint32 by port, of maxMessage
+	messages sync.Map // cache of maxMessage: port → uint32
 
-	// shared's mu guards these
+	// guarded by shared.mu
 	users   int
-	leaving int // users that are releasing it
+	leaving int // users in release
 }
 
 var shared = sharedDevices{of: map[uintptr]*sharedDevice{}}
 
 type sharedDevices struct {
 	mu   sync.Mutex
-	left sync.Cond                 // signals that a user has finished leaving
+	left sync.Cond                 // signals that a release has finished
 	of   map[uintptr]*sharedDevice // by context
 }
 
 func init() { shared.left.L = &shared.mu }
 
-// shareDevice returns the device of a context. Release it with release.
+// shareDevice returns the shared device of a context, with one more user. The caller must call its release.
 func shareDevice(c *ibv.Context) (*sharedDevice, error) {
 	at := uintptr(unsafe.Pointer(c))
 	shared.mu.Lock()
@@ -71,15 +71,15 @@ func (s *sharedDevice) create(c *ibv.Context) (err error) {
 	return nil
 }
 
-// release releases the device after close has succeeded. For the last user, close also gets the shared objects; it must
-// close all or, with an error, nothing. s may be nil.
+// release removes a user after close has succeeded. For the last user, close receives the shared objects, too; it must
+// close everything, or nothing and return an error. s may be nil.
 func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	if s == nil {
 		return close()
 	}
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	for s.leaving > 0 && s.users-s.leaving == 1 { // possibly the last user: the others that are leaving may fail to leave
+	for s.leaving > 0 && s.users-s.leaving == 1 { // a concurrent release may fail, so this may not be the last user
 		shared.left.Wait()
 	}
 	var last []rdma.Object
@@ -87,7 +87,7 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 		last = s.last()
 	}
 	s.leaving++
-	shared.mu.Unlock() // it may take long
+	shared.mu.Unlock() // close may be slow
 	err := close(last...)
 	shared.mu.Lock()
 	if s.leaving--; err == nil {
@@ -100,12 +100,12 @@ func (s *sharedDevice) release(close func(last ...rdma.Object) error) error {
 	return err
 }
 
-// maxMessage returns the maximum message size of a port between connected queue pairs, or 0 if unknown. The constant
-// result is cached, because a query may be slow: the kernel collects all attributes of a port, for which Soft-RoCE
-// waits while any interface of the host is being changed.
+// maxMessage returns the maximum message size of a port between connected queue pairs, or 0 if unknown. It caches the
+// size, which never changes, because a query may be slow: the kernel collects all attributes of a port, for which
+// Soft-RoCE waits while any interface of the host is being changed.
 func (s *sharedDevice) maxMessage(port uint8) uint32 {
-	if most, ok := s.messages.Load(port); ok {
-		return most.(uint32)
+	if limit, ok := s.messages.Load(port); ok {
+		return limit.(uint32)
 	}
 	attr, err := s.device.Port(port)
 	if err != nil {
@@ -115,11 +115,11 @@ func (s *sharedDevice) maxMessage(port uint8) uint32 {
 	return attr.MaxMsgSz
 }
 
-// last returns the objects to close with the last user.
+// last returns the objects that the last user closes.
 func (s *sharedDevice) last() []rdma.Object { return []rdma.Object{s.pd, s.device} }
 
-// needed returns why objects, and the shared objects of the last users of devices (which may be nil), cannot be closed,
-// or nil.
+// needed returns an error if other objects still need those in all. It includes the shared objects of devices with one
+// user. devices may contain nil.
 func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	shared.mu.Lock() // prevents new users
 	defer shared.mu.Unlock()
@@ -131,7 +131,7 @@ func needed(all []rdma.Object, devices ...*sharedDevice) error {
 	return rdma.Needed(all...)
 }
 
-// DeviceList holds the devices that connections can use. They stay open until Close. Close their objects first.
+// DeviceList holds the devices that connections can use. They stay open until Close. Close their objects before it.
 //
 // C: rdma_get_devices, rdma_free_devices
 //
@@ -144,9 +144,9 @@ type DeviceList struct {
 	shares []*sharedDevice
 }
 
-// GetDevices opens all devices of librdmacm, package native or the built-in software fabric: see "Which library" in the
-// package's documentation. librdmacm keeps them open until the process ends, or until a device is removed and
-// GetDevices is called again. A kernel may wait for that before it removes a software device.
+// GetDevices opens all devices of the selected library: see "Which library" in the package's documentation. librdmacm
+// keeps them open until the process ends, or until a device is removed and GetDevices is called again. The kernel may
+// wait for that before it removes a software device.
 //
 // librdmacm before rdma-core 52 has a bug: after one of several devices is removed, it may treat the others as removed
 // when it looks for devices again, in GetDevices or when an ID is bound to a new device. GetDevices then omits them. If
@@ -187,8 +187,8 @@ func GetDevicesOn(backend runtime.Backend) (*DeviceList, error) {
 	return l, nil
 }
 
-// Close closes all devices, or none and returns rdma.ErrInUse while other objects need one. A second Close does
-// nothing.
+// Close closes all devices. If other objects need one of them, it closes none and returns rdma.ErrInUse. A second Close
+// does nothing.
 //
 // C: rdma_free_devices
 //

@@ -6,17 +6,21 @@
 // # Which library
 //
 // Everything in this package also runs on the software devices of package soft, without an adapter or a kernel module.
-// The environment variable GOVERBS_DEVICE selects the library. With soft0, or another device of soft.Default, programs
-// that name no backend use that fabric. With soft@192.0.2.1, they use a device at that address of this host, which
-// reaches other processes and hosts (soft.Named). Otherwise they use the kernel's connection manager: by package native
-// with native:rxe0, or another name of that package, or if libibverbs cannot be opened, and else by rdma-core (see
-// rdma.KernelBackend). As on hardware, addresses select the device. Programs with elevated privileges ignore the
-// variable.
+// The environment variable GOVERBS_DEVICE selects the library for programs that name no backend:
 //
-// Functions whose names end in On, and the Config of package stream, take the backend as an argument: a fabric of
-// package soft; package native's; runtime.Native, which is rdma-core; or nil, which leaves the choice to the
-// environment. Device.Info of package rdma has the backend of a device that was opened by name. The rules for private
-// data below are the same for all backends.
+//   - soft0, or another device of soft.Default: that fabric.
+//   - soft@192.0.2.1: a software device at that address of this host, which can reach other processes and hosts
+//     (soft.Named).
+//   - native:rxe0, or another device of package native: the kernel's connection manager, through package native. This
+//     is also the default if libibverbs cannot be opened.
+//   - otherwise: the kernel's connection manager, through rdma-core (see rdma.KernelBackend).
+//
+// As on hardware, addresses select the device. Programs with elevated privileges ignore the variable.
+//
+// Functions whose names end in On, and the Config of package stream, have a backend parameter: a fabric of package
+// soft; the backend of package native; runtime.Native for rdma-core; or nil, which uses the environment. For a device
+// that was opened by name, Device.Info of package rdma returns the backend. The rules for private data below are the
+// same for all backends.
 //
 // # Identifiers
 //
@@ -26,19 +30,18 @@
 // between the two.
 //
 // An ID has a device after it is bound or its address is resolved. [ID.Device] returns it as an [rdma.Device], and
-// [ID.CreateQP] creates an [rdma.QP]. They have the same accounting, waits, drains and lifetimes as other objects of
-// package rdma. All IDs on a device share it: close its objects before the last of these IDs.
+// [ID.CreateQP] creates an [rdma.QP]. Both follow the rules of package rdma for accounting, waits, drains and
+// lifetimes. All IDs on a device share it: close its objects before the last of these IDs.
 //
 // # Private data
 //
-// The private data of Connect, Accept and Reject is limited by rdmacm.PrivateDataLimit. It has no length: over
-// InfiniBand and RoCE the receiver gets the complete field of the message (56 bytes with a request, 196 with a reply,
-// 148 with a rejection), padded with zeros. Put a length into the data if you need it. With AF_IB addresses, a
-// request's field has 92 bytes.
+// rdmacm.PrivateDataLimit limits the private data of Connect, Accept and Reject. Its length is not transmitted: over
+// InfiniBand and RoCE, the receiver gets the complete field of the message, padded with zeros (56 bytes in a request,
+// 196 in a reply, 148 in a rejection). Encode the length in the data if you need it. With AF_IB addresses, a request's
+// field has 92 bytes.
 //
 // # Addresses
 //
-// Addresses are usually IP addresses (netip.AddrPort), which RoCE, iWARP and IPoIB have. [IBAddr] is an AF_IB address
-// of InfiniBand, for [ID.BindIB], [ID.ResolveIBAddr], [ID.JoinIB], [Hints] and package stream; see its documentation
-// for Linux's support.
+// RoCE, iWARP and IPoIB use IP addresses (netip.AddrPort). [IBAddr] is an AF_IB address of InfiniBand, for [ID.BindIB],
+// [ID.ResolveIBAddr], [ID.JoinIB], [Hints] and package stream; its documentation describes Linux's support.
 package cm

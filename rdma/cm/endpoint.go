@@ -13,17 +13,17 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// endpoint has the attributes for the IDs of requests.
+// endpoint has the attributes that IDs of requests get.
 type endpoint struct {
 	pd      *rdma.PD
 	attr    ibv.QPInitAttr
 	options rdma.QueueOptions
 }
 
-// CreateEP creates a synchronous ID from an answer of [GetAddrInfo]. A passive ID is bound, for Listen and GetRequest.
-// For others, the address and route are resolved, for Connect. With attr, which may be nil, CreateEP creates a queue
-// pair as CreateQP does; for a passive ID, one for each request. A nil pd means [ID.PD]. ctx ends only the wait: C
-// times out after some seconds.
+// CreateEP creates a synchronous ID from a result of [GetAddrInfo]. A passive ID is bound and ready for Listen and
+// GetRequest. For other IDs, CreateEP resolves the address and route, ready for Connect. If attr is not nil, CreateEP
+// creates a queue pair as CreateQP does; for a passive ID, one for each request. A nil pd means [ID.PD]. If ctx ends
+// first, CreateEP returns, and C times out after some seconds.
 //
 // C: rdma_create_ep
 //
@@ -36,12 +36,12 @@ func CreateEP(ctx context.Context, info *AddrInfo, pd *rdma.PD, attr *ibv.QPInit
 	if !info.list.use() {
 		return nil, closedError("rdma_create_ep", "AddrInfo")
 	}
-	if attr != nil { // a copy, because the caller may change attr after ctx has ended
+	if attr != nil { // copied: the caller may change attr after ctx has ended
 		own := *attr
 		attr = &own
 	}
 	return inBackground(ctx, func() (*ID, error) {
-		defer info.list.done() // it may be closed after ctx has ended
+		defer info.list.done() // info may be closed after ctx has ended
 		return createEP(info, pd, attr, o)
 	}, func(id *ID) { id.Close() })
 }
@@ -54,7 +54,7 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 	if err := librdmacm.CreateEP(c, info.C, nil, nil); err != nil {
 		return nil, verberr.Explain(verb, info.name(), info.reason(err), err)
 	}
-	// C's own event channel would block a thread, so the ID moves to one of ours.
+	// Waiting on C's own event channel would block a thread, so move the ID to one of ours.
 	ch, err := CreateEventChannelOn(backend)
 	if err != nil {
 		return nil, errors.Join(err, librdmacm.DestroyEP(c.Deref()))
@@ -79,8 +79,8 @@ func createEP(info *AddrInfo, pd *rdma.PD, attr *ibv.QPInitAttr, o rdma.QueueOpt
 	return id, nil
 }
 
-// GetRequest waits for a request to a synchronous listener, and returns its ID, also synchronous, for Accept or Reject.
-// The ID has a queue pair if CreateEP got attributes for one. The event has the peer's private data.
+// GetRequest waits for a request to a synchronous listener and returns its ID, which is also synchronous, for Accept or
+// Reject. The ID has a queue pair if CreateEP received attributes for one. The event contains the peer's private data.
 //
 // C: rdma_get_request
 //

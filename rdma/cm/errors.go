@@ -19,16 +19,16 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// EventError reports a failed operation, with its event. It matches the corresponding errno: ECONNREFUSED for a
-// rejection, also of a datagram lookup, ETIMEDOUT for a peer that does not respond, ENODEV for a removed device, and so
-// on. It also matches an rdma.VerbError with the same errno.
+// EventError reports a failed operation, with its event. errors.Is matches the corresponding errno, such as
+// ECONNREFUSED for a rejection (also of a datagram lookup), ETIMEDOUT for a peer that does not respond, and ENODEV for
+// a removed device. errors.As converts it to an rdma.VerbError with the same errno.
 //
 // Man: rdma_get_cm_event(3)
 type EventError struct {
 	Verb   string // "rdma_connect"
 	Object string // the ID
 	Event  Event  // for a rejection, with the peer's PrivateData
-	hint   string // what to check, if the ID has a hint
+	hint   string // instruction that reason appends
 }
 
 func (e *EventError) Error() string {
@@ -42,7 +42,7 @@ func (e *EventError) Error() string {
 	return s + ": " + verberr.Text(e.errno())
 }
 
-// Reasons of a rejection over InfiniBand and RoCE that matter to programs.
+// Rejection reasons over InfiniBand and RoCE that reason explains.
 const (
 	rejectStaleConn        = 10
 	rejectNoListener       = 8 // an invalid service ID
@@ -54,19 +54,19 @@ const (
 	rejectUnsupportedReply = 9
 )
 
-// Status values of a datagram lookup without a queue pair.
+// Status values of a datagram lookup (SIDR) that failed.
 const (
 	lookupNoListener = 1 // an unsupported service ID
 	lookupRejected   = 2
 )
 
-// noQueuePair reports whether the peer has answered a lookup without a queue pair. The event is the same if there is no
-// answer, with a status of 0 or a negative errno.
+// noQueuePair reports whether the peer answered a datagram lookup without a queue pair. If there is no answer, the
+// event has the same type, and its status is 0 or a negative errno.
 func (e *EventError) noQueuePair() bool {
 	return e.Event.Type == rdmacm.CM_EVENT_UNREACHABLE && e.Event.Status > 0
 }
 
-// noListener reports whether the peer's host has answered that there is no listener.
+// noListener reports whether the peer's host answered that there is no listener.
 func (e *EventError) noListener() bool {
 	return e.noQueuePair() && e.Event.Status == lookupNoListener ||
 		e.Event.Type == rdmacm.CM_EVENT_REJECTED && e.Event.Status == rejectNoListener
@@ -86,9 +86,9 @@ func (e *EventError) reason() string {
 		case errno == syscall.ETIMEDOUT:
 			return "no answer from the address: check that its host and link are up"
 		case errno == syscall.EHOSTUNREACH && others != "":
-			return "no device has the address" + others + elsewhere(e.Event.ID.backend)
+			return "no device has the address" + others + otherProcessesHint(e.Event.ID.backend)
 		}
-		return "no RDMA device leads to the address: check the route, and the device on its network interface"
+		return "no RDMA device has a route to the address: check the route, and the device on its network interface"
 	case rdmacm.CM_EVENT_ROUTE_ERROR:
 		return "no path to the address"
 	case rdmacm.CM_EVENT_UNREACHABLE:
@@ -125,8 +125,8 @@ func (e *EventError) reason() string {
 	return ""
 }
 
-// NoAnswerHint returns what to check if the peer does not answer, for error messages of a program with its own timeout.
-// An [EventError] already includes it.
+// NoAnswerHint returns an instruction for error messages of a program that times out by itself while waiting for the
+// peer. An [EventError] already includes it.
 func (id *ID) NoAnswerHint() string {
 	peer := id.PeerAddr().Addr().Unmap()
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
@@ -146,7 +146,7 @@ func (id *ID) NoAnswerHint() string {
 		"GOVERBS_DEVICE=soft@%v, and allow UDP port 4791 in firewalls", peer, peer)
 }
 
-// addressesOf lists the addresses of a software backend, for messages, or is "".
+// addressesOf returns text that lists the addresses of a software backend, or "" for other backends.
 func addressesOf(backend runtime.Backend) string {
 	b, ok := backend.(interface{ Addresses() map[netip.Addr]string })
 	if !ok {
@@ -163,17 +163,17 @@ func addressesOf(backend runtime.Backend) string {
 	return "; the software devices have " + strings.Join(texts, ", ")
 }
 
-// elsewhere returns how to reach other processes, for software devices without a wire, or "".
-func elsewhere(backend runtime.Backend) string {
+// otherProcessesHint returns text about reaching other processes if no software device has a wire, or "".
+func otherProcessesHint(backend runtime.Backend) string {
 	b, _ := backend.(interface{ Addresses() map[netip.Addr]string })
 	if b == nil || slices.ContainsFunc(slices.Collect(maps.Values(b.Addresses())), chosen.IsWired) {
 		return ""
 	}
-	return " in this process, and a device soft@ADDRESS reaches others"
+	return " in this process; use a device soft@ADDRESS to reach others"
 }
 
-// alone returns the hint that software devices without a wire reach no other process, or "".
-func (id *ID) alone() string {
+// localOnlyHint returns text for the error "no listener" if the peer's address is a software device without a wire, or "".
+func (id *ID) localOnlyHint() string {
 	b, software := id.backend.(interface{ Addresses() map[netip.Addr]string })
 	if !software {
 		return ""
@@ -182,8 +182,8 @@ func (id *ID) alone() string {
 	if device == "" || chosen.IsWired(device) {
 		return ""
 	}
-	return fmt.Sprintf(" in this process, the only one that can reach its %s; for a listener in another process, give "+
-		"each process a device soft@ADDRESS with its own address", device)
+	return fmt.Sprintf(" in this process, and %s reaches no other; to connect processes, give "+
+		"each a device soft@ADDRESS with its own address", device)
 }
 
 // errno returns the errno that matches the event.
@@ -215,7 +215,7 @@ func (e *EventError) Is(target error) bool {
 	return target == errno || (&runtime.CallError{Errno: errno}).Is(target)
 }
 
-// As converts the error to an [rdma.VerbError], the error type of all other methods.
+// As converts the error to an [rdma.VerbError], the error type of the package's other methods.
 func (e *EventError) As(target any) bool {
 	to, ok := target.(**rdma.VerbError)
 	if ok {
@@ -225,10 +225,10 @@ func (e *EventError) As(target any) bool {
 	return ok
 }
 
-// Timeout reports whether the peer did not answer, so that a net.OpError with this error is a timeout, too.
+// Timeout reports whether the peer did not answer. A net.OpError with this error then is a timeout, too.
 func (e *EventError) Timeout() bool { return e.errno() == syscall.ETIMEDOUT }
 
-// invalid returns the error for arguments that an open ID rejects.
+// invalid returns the error for invalid arguments, or the closed error if the ID is closed.
 func (id *ID) invalid(verb, reason string) error {
 	if err := id.use(verb, id.name); err != nil {
 		return err
@@ -237,14 +237,14 @@ func (id *ID) invalid(verb, reason string) error {
 	return verberr.Invalid(verb, id.named(), "%s", reason)
 }
 
-// because pairs an errno of a call with its meaning.
-type because struct {
+// errnoReason pairs an errno of a call with its meaning.
+type errnoReason struct {
 	errno  runtime.Errno
 	reason string
 }
 
-// failed returns the error of a call, or nil. The ID's name is only built if there is an error.
-func (id *ID) failed(verb string, err error, reasons ...because) error {
+// failed returns err with the verb, the ID's name and the matching reason, or nil if err is nil.
+func (id *ID) failed(verb string, err error, reasons ...errnoReason) error {
 	if err == nil {
 		return nil
 	}

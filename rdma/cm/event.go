@@ -11,30 +11,28 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// Event is an event of an [ID]: a copy of C's event, which has been acknowledged. rdmacm.EventMeaning explains the
-// types.
+// Event is a copy of an event of an [ID]. The original has been acknowledged. rdmacm.EventMeaning explains the types.
 //
 // Man: rdma_get_cm_event(3)
 type Event struct {
 	Type rdmacm.CMEventType
-	// Status is 0 or an error: usually a negative errno; for a rejection the reason, which is 28 after rdma_reject.
+	// Status is 0 or an error: usually a negative errno; for a rejection the reason, such as 28 after rdma_reject.
 	Status int
-	// ID is the event's ID. For RDMA_CM_EVENT_CONNECT_REQUEST it is a new one, for Accept or Reject, which the receiver
+	// ID is the event's ID. For RDMA_CM_EVENT_CONNECT_REQUEST it is a new ID, for Accept or Reject, which the receiver
 	// must close.
 	ID *ID
 	// Listener is the ID that received the request.
 	Listener *ID
-	// Conn is valid if C's param.conn is. Its PrivateData is 0; see below.
+	// Conn is valid in events of connections, as C's param.conn. Its PrivateData field is 0: see PrivateData below.
 	Conn rdmacm.ConnParam
-	// UD is valid if C's param.ud is: with datagram services, and after joining a multicast group. Its PrivateData is
-	// 0.
+	// UD is valid in events of datagram services and multicast groups, as C's param.ud. Its PrivateData field is 0.
 	UD rdmacm.UDParam
-	// PrivateData is the peer's data, or nil. Over InfiniBand and RoCE it is padded with zeros: see the package's
-	// documentation.
+	// PrivateData is the peer's data, or nil. Over InfiniBand and RoCE it is padded with zeros: see the package
+	// comment.
 	PrivateData []byte
-	// Group identifies the join of a multicast event: the number that Join returned.
+	// Group is set in multicast events: the number that Join returned.
 	Group uint64
-	// Arg is the argument of WriteEvent, with RDMA_CM_EVENT_USER.
+	// Arg is set in RDMA_CM_EVENT_USER: the argument of WriteEvent.
 	Arg uint64
 }
 
@@ -57,7 +55,7 @@ func (e Event) String() string {
 	return s
 }
 
-// copyEvent copies C's event. The caller holds the channel's C lock, so that its IDs stay valid.
+// copyEvent copies C's event. The caller holds ch.calls, which keeps the event's IDs valid.
 func (ch *EventChannel) copyEvent(c *rdmacm.CMEvent) Event {
 	e := Event{Type: c.Event, Status: int(c.Status)}
 	if c.Event == rdmacm.CM_EVENT_CONNECT_REQUEST {
@@ -98,20 +96,21 @@ func copyBytes(address uintptr, n uint8) []byte {
 	return append([]byte(nil), unsafe.Slice(ibv.Ptr[byte](address).Deref(), n)...)
 }
 
-// failures are the events that end an operation with an error.
+// failures contains the events that end an operation with an error.
 var failures = map[rdmacm.CMEventType]bool{
 	rdmacm.CM_EVENT_ADDR_ERROR: true, rdmacm.CM_EVENT_ROUTE_ERROR: true, rdmacm.CM_EVENT_CONNECT_ERROR: true,
 	rdmacm.CM_EVENT_UNREACHABLE: true, rdmacm.CM_EVENT_REJECTED: true, rdmacm.CM_EVENT_DISCONNECTED: true,
 	rdmacm.CM_EVENT_DEVICE_REMOVAL: true, rdmacm.CM_EVENT_MULTICAST_ERROR: true, rdmacm.CM_EVENT_ADDRINFO_ERROR: true,
 }
 
-// failed reports whether the event ends an operation with an error. The status of RDMA_CM_EVENT_USER is WriteEvent's.
+// failed reports whether the event ends an operation with an error. For RDMA_CM_EVENT_USER, the status is the program's
+// and means no error.
 func (e Event) failed() bool {
 	return failures[e.Type] || e.Status != 0 && e.Type != rdmacm.CM_EVENT_USER
 }
 
-// Err returns an [EventError] if the event ends an operation with an error, or nil: methods of an asynchronous ID only
-// start operations. verb is the operation, such as "rdma_connect". Events that end a connection are errors, too.
+// Err returns an [EventError] if the event ends an operation or a connection with an error, and nil otherwise. Use it
+// with asynchronous IDs, whose methods only start operations. verb is the operation, such as "rdma_connect".
 func (e Event) Err(verb string) error {
 	if !e.failed() {
 		return nil
@@ -123,7 +122,7 @@ func (e Event) Err(verb string) error {
 	err.Object = e.ID.name()
 	switch {
 	case err.noListener():
-		err.hint = e.ID.alone()
+		err.hint = e.ID.localOnlyHint()
 	case e.Type == rdmacm.CM_EVENT_UNREACHABLE && !err.noQueuePair():
 		err.hint = e.ID.NoAnswerHint()
 	}

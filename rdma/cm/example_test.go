@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// must exits on errors, which is sufficient for examples.
+// must exits if there is an error.
 func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -115,8 +115,8 @@ func ExampleCreateEP() {
 	// Output: 127.0.0.1:7471
 }
 
-// A server exposes memory, and sends address and remote key with its acceptance of the connection; a client reads the
-// memory without involving the server. One-sided key-value stores work like this.
+// A server registers memory, and sends its address and remote key with the acceptance of the connection. A client reads
+// the memory without involving the server's program. One-sided key-value stores work like this.
 func ExampleID_PostRead() {
 	ctx := context.Background()
 	backend := must(soft.Default()) // or nil, for hardware

@@ -12,34 +12,34 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Hints restrict the answers of [GetAddrInfo]. The caller may reuse them when it returns.
+// Hints restrict the results of [GetAddrInfo]. The caller may reuse them when it returns.
 //
 // Man: rdma_getaddrinfo(3)
 type Hints struct {
 	// Flags are rdmacm.RAI_PASSIVE for a listener, RAI_NUMERICHOST, RAI_NOROUTE, RAI_FAMILY, RAI_DNS, RAI_SA.
 	Flags rdmacm.AddrInfoFlags
 	// Family is Linux's number: 2 for IPv4, 10 for IPv6, 0 for any. With rdmacm.AF_IB and the flags RAI_FAMILY and
-	// RAI_NUMERICHOST, the node is a GID, and the answer is an AF_IB address.
+	// RAI_NUMERICHOST, the node is a GID, and the result is an AF_IB address.
 	Family    int32
-	QPType    ibv.QPType       // 0: that of the port space
+	QPType    ibv.QPType       // 0: the port space's type
 	PortSpace rdmacm.PortSpace // 0: RDMA_PS_TCP
-	// Source is the local address, or not valid. SourceIB is an AF_IB address in its place, or nil.
+	// Source is the local address; it may be invalid. SourceIB is an AF_IB address to use instead, or nil.
 	Source   netip.AddrPort
 	SourceIB *IBAddr
-	// Destination is the peer's address if neither a node nor a service names it, or not valid. DestinationIB is an
-	// AF_IB address in its place, or nil; Family is AF_IB in the answer then.
+	// Destination is the peer's address, for a call without a node and a service; it may be invalid. DestinationIB is
+	// an AF_IB address to use instead, or nil; the result's family then is AF_IB.
 	Destination   netip.AddrPort
 	DestinationIB *IBAddr
-	// Route restricts the paths, on InfiniBand. librdmacm passes a single path to ibacm(8), without its flags. It
-	// ignores multiple paths, and all if ibacm does not run or Flags have RAI_PASSIVE. The software devices ignore
-	// Route.
+	// Route restricts the paths on InfiniBand. librdmacm passes a single path to ibacm(8), without its flags. It
+	// ignores Route if there are several paths, if ibacm does not run, or if Flags contain RAI_PASSIVE. The software
+	// devices ignore Route.
 	Route []rdmacm.IBVPathData
-	// Connect is data that must precede private data, as in rdma_addrinfo. librdmacm up to 65 does not read it in
-	// hints; an answer has its own.
+	// Connect is data that must precede private data, as in rdma_addrinfo. librdmacm up to 65 ignores it in hints and
+	// sets its own in results.
 	Connect []byte
 }
 
-// check returns an error if C would dereference a missing part, or could not represent the hints.
+// check returns an error if C would dereference a nil pointer, or could not represent the hints.
 func (h *Hints) check(verb, node string) error {
 	if h.Source.IsValid() && h.SourceIB != nil || h.Destination.IsValid() && h.DestinationIB != nil {
 		return verberr.Invalid(verb, "Hints", "set an IP address or an AF_IB address, not both")
@@ -64,8 +64,7 @@ func (h *Hints) check(verb, node string) error {
 	return nil
 }
 
-// cHints are hints in C's format. C follows the addresses in them, which point into the structure itself and to memory
-// that it keeps alive.
+// cHints are hints in C's format. They contain addresses into the structure itself and into the slices that it holds.
 type cHints struct {
 	rdmacm.AddrInfo
 	source, destination *rdmacm.SockaddrStorage
@@ -73,7 +72,7 @@ type cHints struct {
 	connect             []byte
 }
 
-// c converts the hints for C. Keep the result alive until C has read it.
+// c converts the hints for C. The result must stay alive until C has read it.
 func (h *Hints) c() *cHints {
 	hints := new(cHints)
 	hints.AiFlags, hints.AiFamily, hints.AiQPType, hints.AiPortSpace = h.Flags, h.Family, h.QPType, h.PortSpace
@@ -84,7 +83,7 @@ func (h *Hints) c() *cHints {
 	hints.AiSrcAddr, hints.AiSrcLen = ibv.PtrTo(header(hints.source)), sockaddrLen(hints.source)
 	hints.AiDstAddr, hints.AiDstLen = ibv.PtrTo(header(hints.destination)), sockaddrLen(hints.destination)
 	if hints.destination != nil {
-		if hints.AiQPType == 0 { // C sets it only if it resolves a name
+		if hints.AiQPType == 0 { // C sets it only when it resolves a name
 			hints.AiQPType = ibv.QPT_RC
 			if hints.AiPortSpace == rdmacm.PS_UDP || hints.AiPortSpace == rdmacm.PS_IPOIB {
 				hints.AiQPType = ibv.QPT_UD
@@ -106,7 +105,7 @@ func (h *Hints) c() *cHints {
 	return hints
 }
 
-// anyAddress is an address of either kind, or nil.
+// anyAddress converts whichever address is set, or returns nil.
 func anyAddress(ip netip.AddrPort, ib *IBAddr) *rdmacm.SockaddrStorage {
 	switch {
 	case ib != nil:

@@ -81,9 +81,9 @@ func TestSoftHasNoIB(t *testing.T) {
 	zeros := NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)
 	id := newSoftID(t, f, rdmacm.PS_TCP)
 	for what, err := range map[string]error{
-		"rdma_bind_addr: ID ib[fe80::1]:0x1061d2f pkey 0xffff: no port with InfiniBand's link layer": id.BindIB(own),
-		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with InfiniBand's link layer":      id.BindIB(zeros),
-		"no active port is in the partition and the subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &own, peer,
+		"rdma_bind_addr: ID ib[fe80::1]:0x1061d2f pkey 0xffff: no port with link layer InfiniBand": id.BindIB(own),
+		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with link layer InfiniBand":      id.BindIB(zeros),
+		"no active port in the partition and subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &own, peer,
 			time.Second),
 	} {
 		assert.ErrorIs(t, err, syscall.ENODEV)
@@ -92,7 +92,7 @@ func TestSoftHasNoIB(t *testing.T) {
 	_, there := id.LocalIBAddr()
 	assert.False(t, there)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
-	assert.ErrorContains(t, id.BindIB(own), "it is already bound")
+	assert.ErrorContains(t, id.BindIB(own), "already bound")
 	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), syscall.EINVAL)
 	_, there = id.PeerIBAddr()
 	assert.False(t, there)
@@ -107,8 +107,8 @@ func TestSoftHasNoIB(t *testing.T) {
 	assert.Error(t, datagrams.LeaveIB(group))
 }
 
-// TestHintsStayForC: the memory that hints point to stays valid for C, whatever the garbage collector and the caller
-// do.
+// TestHintsStayForC: memory that hints point to stays valid after a garbage collection and after the caller changes its
+// own.
 func TestHintsStayForC(t *testing.T) {
 	from, to := NewIBAddr(gid("fe80::1"), rdmacm.PS_IB, 5), NewIBAddr(gid("fe80::2"), rdmacm.PS_IB, 6)
 	route := []rdmacm.IBVPathData{{Flags: rdmacm.IBV_PATH_FLAG_GMP}, {Flags: rdmacm.IBV_PATH_FLAG_PRIMARY}}
@@ -180,10 +180,10 @@ func TestSoftHintsOfIB(t *testing.T) {
 		assert.Nil(t, info.Connect(), what)
 		_, err = CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
 		assert.ErrorIs(t, err, syscall.ENODEV, what)
-		assert.ErrorContains(t, err, "no InfiniBand device leads to it", what)
+		assert.ErrorContains(t, err, "no InfiniBand device has a route to the address", what)
 		info.Close()
 		_, ok := info.SourceIB()
-		assert.False(t, ok, "it is closed")
+		assert.False(t, ok, "the list is closed")
 		_, ok = info.DestinationIB()
 		assert.False(t, ok)
 		assert.Nil(t, info.Route())

@@ -19,19 +19,21 @@ import (
 
 // ID is one end of a connection, a listener, or a datagram endpoint: rdma_cm_id.
 //
-// An ID is safe for concurrent use; goroutines that wait for its events take turns. Methods with a context wait for the
-// outcome if the ID is synchronous, and return an [EventError] if the operation failed. On an asynchronous ID they only
-// start the operation, and events report the outcome.
+// An ID is safe for concurrent use; goroutines that wait for its events take turns. A method with a context waits for
+// the outcome if the ID is synchronous, and returns an [EventError] if the operation failed. If the ID is asynchronous,
+// the method starts the operation, and an event reports the outcome.
 //
 // # Detecting a dead peer
 //
-// When the peer calls Disconnect or Close, or its process ends on a kernel-managed connection, this end gets
-// RDMA_CM_EVENT_DISCONNECTED from [ID.Event]; a passive server waits for it in a goroutine. Outstanding receives do not
-// complete then. Then call Disconnect: they complete with IBV_WC_WR_FLUSH_ERR, and waits for completions end. There is
-// no event if the peer's host or link dies, or a process with a device soft@ADDRESS is killed: then only a send, write
-// or read of this end fails, with IBV_WC_RETRY_EXC_ERR after some seconds. A server of one-sided reads should therefore
-// post a write of 0 bytes from time to time, which the peer's device acknowledges without its program, or use package
-// stream, which does so:
+// When the peer calls Disconnect or Close, or its process ends on a kernel-managed connection, [ID.Event] returns
+// RDMA_CM_EVENT_DISCONNECTED; a server that only waits for requests should call it in a goroutine. Outstanding receives
+// do not complete at that point. Call Disconnect to flush them with IBV_WC_WR_FLUSH_ERR, which ends waits for
+// completions.
+//
+// There is no event if the peer's host or link dies, or if a process with a device soft@ADDRESS is killed. Then only
+// this side's sends, writes and reads fail, with IBV_WC_RETRY_EXC_ERR after some seconds. A server whose clients only
+// read its memory should therefore post a write of 0 bytes from time to time, which the peer's device acknowledges
+// without its program; package stream does this automatically:
 //
 //	id.PostWrite(1, nil, nil, ibv.SEND_SIGNALED, 0, 0)
 //
@@ -42,23 +44,23 @@ type ID struct {
 	ps      rdmacm.PortSpace
 	backend runtime.Backend
 
-	value   atomic.Value
-	noReads atomic.Bool // an end has announced that there will be no reads
-	request bool        // it is the ID of a request
-	begun   atomic.Bool // there was an attempt to connect, or to join a group; set while record is held
-	listens atomic.Bool
-	noted   atomic.Pointer[noted] // after the last call, for String
+	value      atomic.Value
+	noReads    atomic.Bool // one side has announced that it will not read
+	request    bool        // created by a connection request
+	attempted  atomic.Bool // Connect, Accept or Join was called; set while record is held
+	listens    atomic.Bool
+	cachedName atomic.Pointer[cachedName] // for String; updated after calls and events
 
-	mu      sync.Mutex // guards the fields below, up to record
-	channel *EventChannel
-	sync    bool        // the channel is the ID's own
-	pending []Event     // events of a synchronous ID that arrived during a wait for another one
-	parted  atomic.Bool // the connection, or the attempt at one, is over: no event will report that again
-	shared  *sharedDevice
-	joins   uint64
-	groups  map[rdmacm.SockaddrStorage]int // joined groups, and how many times each
+	mu           sync.Mutex // guards the fields below, up to record
+	channel      *EventChannel
+	sync         bool        // synchronous: the ID owns its channel
+	pending      []Event     // events of a synchronous ID that arrived while it waited for another one
+	disconnected atomic.Bool // the connection, or the attempt, has ended: there will be no RDMA_CM_EVENT_DISCONNECTED
+	shared       *sharedDevice
+	joins        uint64
+	groups       map[rdmacm.SockaddrStorage]int // joined groups, and how many times each
 
-	record  sync.RWMutex // guards c's channel and queues: most calls read or dereference them in C
+	record  sync.RWMutex // guards c's channel and queues, which most C calls read
 	changes sync.Mutex   // guards objects
 	objects objects
 	passive *endpoint // of CreateEP: attributes for the IDs of requests
@@ -66,16 +68,16 @@ type ID struct {
 	verbs   verbsQueue
 }
 
-var known sync.Map // IDs by their addresses in C
+var idsByAddress sync.Map // C address → *ID
 
-// knownID returns the ID at an address, or nil.
+// knownID returns the ID at a C address, or nil.
 func knownID(c ibv.Ptr[rdmacm.CMID]) *ID {
-	id, _ := known.Load(uintptr(c))
+	id, _ := idsByAddress.Load(uintptr(c))
 	own, _ := id.(*ID)
 	return own
 }
 
-// newID returns an ID for C's, and registers it. The ID of a request gets attributes from its listener.
+// newID returns an ID for c and registers it. The ID of a request gets attributes from its listener.
 func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 	id := &ID{c: c, ps: c.PS, backend: ch.backend, channel: ch}
 	for i := range id.verbs.turns {
@@ -94,16 +96,16 @@ func newID(ch *EventChannel, c *rdmacm.CMID, listener *ID) *ID {
 		}
 		return gone, err
 	})
-	id.learn()
+	id.updateName()
 	ch.mu.Lock()
 	ch.ids[id] = struct{}{}
 	ch.mu.Unlock()
-	known.Store(uintptr(unsafe.Pointer(c)), id)
+	idsByAddress.Store(uintptr(unsafe.Pointer(c)), id)
 	return id
 }
 
-// CreateID creates a synchronous ID: its methods wait for the outcome. It is the kernel's, or the built-in software
-// fabric's: see "Which library" in the package's documentation.
+// CreateID creates a synchronous ID: its methods wait for the outcome. "Which library" in the package's documentation
+// explains how the environment selects the library.
 //
 // C: rdma_create_id
 //
@@ -123,30 +125,29 @@ func CreateIDOn(backend runtime.Backend, ps rdmacm.PortSpace) (*ID, error) {
 	if err != nil {
 		return nil, errors.Join(err, ch.Close())
 	}
-	id.sync = true // It needs no lock: no other goroutine has the ID yet.
+	id.sync = true // no lock: the ID is not yet shared
 	return id, nil
 }
 
 // C returns C's object, for calls of generated/librdmacm. It belongs to the ID.
 func (id *ID) C() *rdmacm.CMID { return id.c }
 
-// SetValue attaches a value to the ID, for handlers of its events. The ID of a request inherits the value of its
-// listener.
+// SetValue attaches a value to the ID, for event handlers. The ID of a request inherits the listener's value.
 func (id *ID) SetValue(v any) { id.value.Store(valueOf{v}) }
 
-// Value returns the value of SetValue, or nil.
+// Value returns the value set by SetValue, or nil.
 func (id *ID) Value() any {
 	v, _ := id.value.Load().(valueOf)
 	return v.any
 }
 
-// valueOf lets values of different types, and nil, be stored one after the other.
+// valueOf allows atomic.Value to hold values of different types, and nil.
 type valueOf struct{ any }
 
 // PortSpace returns the ID's port space: RDMA_PS_TCP for connections, RDMA_PS_UDP for datagrams.
 func (id *ID) PortSpace() rdmacm.PortSpace { return id.ps }
 
-// PortNum returns the port of the device, or 0 before the ID has a device.
+// PortNum returns the device's port number, or 0 if the ID has no device yet.
 func (id *ID) PortNum() uint8 {
 	if id.use("PortNum", id.name) != nil {
 		return 0
@@ -155,7 +156,8 @@ func (id *ID) PortNum() uint8 {
 	return id.c.PortNum
 }
 
-// Device returns the ID's device after it is bound to one. All IDs on it share it: see the package's documentation.
+// Device returns the ID's device. It fails if the ID is not bound to one yet. All IDs on a device share it: see the
+// package's documentation.
 func (id *ID) Device() (*rdma.Device, error) {
 	s, err := id.share()
 	if err != nil {
@@ -164,8 +166,8 @@ func (id *ID) Device() (*rdma.Device, error) {
 	return s.device, nil
 }
 
-// PD returns a protection domain that all IDs on the device share. Like Device, it fails if the ID has no device yet,
-// or if the allocation by the first call fails.
+// PD returns a protection domain that all IDs on the device share. The first call allocates it. PD fails if the ID has
+// no device yet, or if the allocation fails.
 func (id *ID) PD() (*rdma.PD, error) {
 	s, err := id.share()
 	if err != nil {
@@ -187,7 +189,7 @@ func (id *ID) share() (*sharedDevice, error) {
 	c := id.c.Verbs.Deref()
 	if c == nil {
 		return nil, verberr.Invalid("", "",
-			"it has no device yet: bind it to an address of a device, or resolve an address first")
+			"no device yet: call Bind with the address of a device, or ResolveAddr")
 	}
 	s, err := shareDevice(c)
 	if err == nil {
@@ -196,8 +198,8 @@ func (id *ID) share() (*sharedDevice, error) {
 	return s, err
 }
 
-// call makes a call of C that does not wait.
-func (id *ID) call(verb string, do func() error, reasons ...because) error {
+// call calls C. do must not wait for an event.
+func (id *ID) call(verb string, do func() error, reasons ...errnoReason) error {
 	if err := id.use(verb, id.name); err != nil {
 		return err
 	}
@@ -205,24 +207,24 @@ func (id *ID) call(verb string, do func() error, reasons ...because) error {
 	return id.failed(verb, id.withID(do), reasons...)
 }
 
-// withID calls C while the ID stays on its channel and keeps its queues.
+// withID calls C. The ID's channel and queues do not change during the call.
 func (id *ID) withID(do func() error) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
 	return do()
 }
 
-// withIDLearning is withID for a call that may give the ID addresses or a device. Only such calls wait until no event
-// is being read.
-func (id *ID) withIDLearning(do func() error) error {
+// withIDUpdatingName is withID for a call that may set the ID's addresses or device. Only such calls wait until no event is
+// being read.
+func (id *ID) withIDUpdatingName(do func() error) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
-	defer id.learnBetweenEvents()
+	defer id.updateNameAfterCall()
 	return do()
 }
 
-// alter calls C to add queues to the ID or to remove them. During that, no other C call uses the ID or takes events of
-// its channel.
+// alter calls C to change the ID's queues. During the call, no other C call uses the ID or takes events from its
+// channel.
 func (id *ID) alter(do func() error) error {
 	id.record.Lock()
 	defer id.record.Unlock()
@@ -239,29 +241,29 @@ func (id *ID) lockCalls() *sync.Mutex {
 	return &ch.calls
 }
 
-// Close destroys the ID, with the queue pair, the shared receive queue and the completion queues that it created. It
-// disconnects without an event for waiting goroutines, and rejects a request that was not accepted. Goroutines that
-// wait for events of a synchronous ID return with an error.
+// Close destroys the ID and the objects that it created: queue pair, shared receive queue and completion queues. It
+// disconnects without generating an event, and rejects a request that was not accepted. Goroutines that wait for events
+// of a synchronous ID return an error.
 //
-// If other objects need one of these, or the domain or device that are closed with the last ID on it (a memory region
-// of RegMsgs, for example), Close fails with rdma.ErrInUse and names them.
+// Close fails with rdma.ErrInUse and names the users if other objects need one of these. This includes users of the
+// protection domain and device, such as a memory region of RegMsgs, if this is the last ID on the device.
 //
-// If C fails to destroy one of the objects, for a reason unknown to package rdma, the objects before it are destroyed,
-// and so are multicast groups and pending requests; the error names them all. The ID stays valid without them: it is
-// bound or connected as before, QP and SRQ return nil for destroyed objects, CreateQP creates a new one, and Close can
-// be repeated.
+// If C fails to destroy one of the objects, for a reason unknown to package rdma, the objects before it are already
+// destroyed, and multicast groups and pending requests are gone; the error lists them. The ID stays valid without them:
+// it is bound or connected as before, QP and SRQ return nil for destroyed objects, CreateQP creates a new one, and
+// Close can be repeated.
 //
 // C: rdma_destroy_id, rdma_destroy_ep
 //
 // Man: rdma_destroy_id(3), rdma_destroy_ep(3)
 func (id *ID) Close() error {
-	if err := id.needed(); err != nil { // before any goroutine is woken
+	if err := id.needed(); err != nil { // checked before any goroutine is woken
 		return err
 	}
 	return id.life.Close()
 }
 
-// needed returns why the ID cannot be closed, or nil.
+// needed returns an error if other objects need the ID's objects.
 func (id *ID) needed() error {
 	if err := id.channelNeeded(); err != nil {
 		return err
@@ -275,8 +277,8 @@ func (id *ID) needed() error {
 	return needed(all, s)
 }
 
-// channelNeeded returns why the event channel of a synchronous ID, which is closed with it, cannot be closed, or nil.
-// Pending requests are closed, too.
+// channelNeeded returns an error if the ID is synchronous and other IDs use its event channel. IDs of pending requests
+// do not count, because Close closes them.
 func (id *ID) channelNeeded() error {
 	id.mu.Lock()
 	ch, own := id.channel, id.sync
@@ -293,15 +295,15 @@ func (id *ID) channelNeeded() error {
 	return ch.freeOf(with, id.requests)
 }
 
-// requests reports whether an event is a request to the ID.
+// requests reports whether e is a connection request to the ID.
 func (id *ID) requests(e Event) bool {
 	return e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST && e.Listener == id
 }
 
-// destroy closes everything after all users are gone. It reports whether C has destroyed the ID. It needs no lock: no
-// call is in progress.
+// destroy closes the ID's objects and destroys the ID. It reports whether C has destroyed it. It needs no lock, because
+// no call is in progress.
 func (id *ID) destroy() (gone bool, err error) {
-	if err := id.channelNeeded(); err != nil { // by events that arrived since
+	if err := id.channelNeeded(); err != nil { // requests may have arrived since Close checked
 		return false, err
 	}
 	var left leaving
@@ -324,11 +326,11 @@ func (id *ID) destroy() (gone bool, err error) {
 	id.shared = nil
 	id.mu.Unlock()
 	if err := id.verbs.close(); err != nil {
-		return false, verberr.Explain("", id.name(), "its objects are closed", err)
+		return false, verberr.Explain("", id.name(), "its objects are already closed", err)
 	}
 	ch := id.channel
 	if err := id.destroyC(); err != nil {
-		return false, verberr.Explain("rdma_destroy_id", id.name(), "its objects are closed", err)
+		return false, verberr.Explain("rdma_destroy_id", id.name(), "its objects are already closed", err)
 	}
 	ch.forget(id)
 	if id.sync {
@@ -337,32 +339,32 @@ func (id *ID) destroy() (gone bool, err error) {
 	return true, nil
 }
 
-// destroyC destroys the ID in C, which waits until the ID's events are acknowledged. During that, other goroutines may
-// take events, unless these could be requests to it.
+// destroyC destroys the ID in C, which waits until the ID's events are acknowledged. Other goroutines may take events
+// during that, unless the ID listens, because a request would refer to it.
 func (id *ID) destroyC() error {
 	if id.listens.Load() {
 		defer id.lockCalls().Unlock()
 	}
-	known.Delete(uintptr(unsafe.Pointer(id.c))) // before: then the address may be another's at once
+	idsByAddress.Delete(uintptr(unsafe.Pointer(id.c))) // before DestroyID, because C may reuse the address at once
 	err := librdmacm.DestroyID(id.c)
 	if err != nil {
-		known.Store(uintptr(unsafe.Pointer(id.c)), id)
+		idsByAddress.Store(uintptr(unsafe.Pointer(id.c)), id)
 	}
 	return err
 }
 
-// leaving counts the groups and requests that leaveAll has ended.
+// leaving counts the groups and requests that leaveAll has closed.
 type leaving struct{ groups, requests int }
 
-// explain adds these counts to a later error of Close.
+// explain adds the counts to a later error of Close.
 func (f leaving) explain(err error) error {
 	if f == (leaving{}) {
 		return err
 	}
-	return fmt.Errorf("%w (by then %d multicast groups were left, and %d requests rejected)", err, f.groups, f.requests)
+	return fmt.Errorf("%w (after leaving %d multicast groups and rejecting %d requests)", err, f.groups, f.requests)
 }
 
-// leaveAll leaves all multicast groups and closes the IDs of pending requests. It needs no lock: no call is in
+// leaveAll leaves all multicast groups and closes the IDs of pending requests. It needs no lock, because no call is in
 // progress.
 func (id *ID) leaveAll(left *leaving) error {
 	if err := id.leaveGroups(&left.groups); err != nil {
@@ -378,7 +380,7 @@ func (id *ID) leaveAll(left *leaving) error {
 			}
 		}
 		if err := e.ID.Close(); err != nil {
-			back(e) // no other goroutine has it
+			back(e) // for the next Close
 			return err
 		}
 		left.requests++

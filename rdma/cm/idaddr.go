@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 )
 
-// LocalAddr returns the ID's local address after it is bound. It is not valid if the ID is not bound, or not to an IP
+// LocalAddr returns the ID's local address. It is invalid if the ID is not bound, or if its address is not an IP
 // address: see LocalIBAddr.
 //
 // C: rdma_get_local_addr, rdma_get_src_port
@@ -22,7 +22,7 @@ func (id *ID) LocalAddr() netip.AddrPort {
 	return addrPort(librdmacm.GetLocalAddr(id.c))
 }
 
-// PeerAddr returns the other side's address, if it is known.
+// PeerAddr returns the peer's address. It is invalid if it is unknown or not an IP address: see PeerIBAddr.
 //
 // C: rdma_get_peer_addr, rdma_get_dst_port
 //
@@ -35,7 +35,7 @@ func (id *ID) PeerAddr() netip.AddrPort {
 	return addrPort(librdmacm.GetPeerAddr(id.c))
 }
 
-// LocalIBAddr returns the ID's local AF_IB address, and whether it has one.
+// LocalIBAddr returns the ID's local address and reports whether it is an AF_IB address.
 //
 // C: rdma_get_local_addr, rdma_get_src_port
 //
@@ -48,7 +48,7 @@ func (id *ID) LocalIBAddr() (a IBAddr, ok bool) {
 	return ibAddr(librdmacm.GetLocalAddr(id.c))
 }
 
-// PeerIBAddr returns the other side's AF_IB address, and whether it is known.
+// PeerIBAddr returns the peer's address and reports whether it is known and an AF_IB address.
 //
 // C: rdma_get_peer_addr, rdma_get_dst_port
 //

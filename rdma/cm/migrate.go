@@ -10,9 +10,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Migrate moves the ID to an event channel, which makes it asynchronous; nil makes it synchronous, with its own
-// channel. Goroutines that wait for events of a synchronous ID get an error. Migrate fails with rdma.ErrInUse if the
-// IDs of accepted requests are still on the ID's channel.
+// Migrate moves the ID to an event channel, which makes it asynchronous. With nil, it gets its own channel, which makes
+// it synchronous. Goroutines that wait for events of a synchronous ID return an error. Migrate fails with rdma.ErrInUse
+// if IDs of accepted requests are still on the channel that a synchronous ID owns.
 //
 // C: rdma_migrate_id
 //
@@ -31,7 +31,7 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 	toSync := to == nil
 	if toSync {
 		if wasSync {
-			return verberr.Invalid(verb, id.name(), "it is already synchronous")
+			return verberr.Invalid(verb, id.name(), "already synchronous")
 		}
 		if to, err = CreateEventChannelOn(id.backend); err != nil {
 			return err
@@ -49,16 +49,16 @@ func (id *ID) Migrate(to *EventChannel) (err error) {
 	return nil
 }
 
-// adopt moves an ID and its kept events from another channel to this one. The other channel is closed if the ID owned
+// adopt moves an ID and its kept events from another channel to this one. It closes the other channel if the ID owned
 // it.
 func (ch *EventChannel) adopt(verb string, id *ID, from *EventChannel, wasOwn, own bool) error {
 	if err := ch.use(verb, ch.name); err != nil {
 		return err
 	}
 	defer ch.done()
-	// a goroutine that waits here could get an event of the ID while C still has it on the other channel
+	// Without both locks, a goroutine waiting here could take an event of the ID before C has moved it.
 	defer lockBoth(from, ch)()
-	if wasOwn { // and no request comes to that one any more
+	if wasOwn { // with the lock held, no new request arrives there
 		if err := from.free(id); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func lockBoth(a, b *EventChannel) (unlock func()) {
 	}
 }
 
-// forget removes an ID from the channel, with its kept events.
+// forget removes an ID from the channel and returns its kept events.
 func (ch *EventChannel) forget(id *ID) (kept []Event) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

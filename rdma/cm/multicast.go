@@ -13,14 +13,14 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// Join joins a multicast group. The ID must be bound, or an address of the group's network resolved. The event has the
-// address of the group (UD), and its Group is the number that Join returns. By then the queue pair of CreateQP is
-// attached. A synchronous ID waits for the event and returns it. Over RoCE v2, Linux joins only groups of IPv4; others
-// return [rdma.ErrNotSupported].
+// Join joins a multicast group. The ID must be bound, or have resolved an address of the group's network. A synchronous
+// ID waits for the event and returns it. In the event, UD is the group's address, and Group is the number that Join
+// returns; the queue pair of CreateQP is attached by then. Over RoCE v2, Linux joins only IPv4 groups and returns
+// [rdma.ErrNotSupported] for others.
 //
-// To send, create an address handle from the event's UD.AHAttr, and pass it to PostUDSend with UD.QPNum. A receive
-// needs 40 bytes before the message, which rdma.Datagram splits off. A member also receives its own messages, unless
-// its queue pair has IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, which not every device supports.
+// To send, create an address handle from the event's UD.AHAttr, and pass it to PostUDSend with UD.QPNum. Receive
+// buffers need 40 extra bytes at the front, which rdma.Datagram splits off. A member also receives its own messages,
+// unless its queue pair has IBV_QP_CREATE_BLOCK_SELF_MCAST_LB, which not every device supports.
 //
 // C: rdma_join_multicast
 //
@@ -33,8 +33,7 @@ func (id *ID) Join(ctx context.Context, group netip.AddrPort) (number uint64, e 
 	return id.joinPlain(ctx, verb, sockaddr(group))
 }
 
-// JoinIB is Join for a group by its GID, on ports with InfiniBand's link layer. It ignores the other fields of the
-// address.
+// JoinIB is Join by the group's GID, on ports whose link layer is InfiniBand. It ignores the address's other fields.
 //
 // C: rdma_join_multicast
 //
@@ -46,7 +45,7 @@ func (id *ID) JoinIB(ctx context.Context, group IBAddr) (number uint64, e Event,
 func (id *ID) joinPlain(ctx context.Context, verb string, group *rdmacm.SockaddrStorage) (number uint64, e Event,
 	err error) {
 	return id.join(ctx, verb, group, func(number uint64) error {
-		id.begun.Store(true)
+		id.attempted.Store(true)
 		return librdmacm.JoinMulticast(id.c, header(group), uintptr(number))
 	})
 }
@@ -66,7 +65,7 @@ func (id *ID) JoinEx(ctx context.Context, group netip.AddrPort, flags rdmacm.CMM
 	return id.joinEx(ctx, verb, sockaddr(group), flags)
 }
 
-// JoinIBEx is JoinEx of a group by its GID, as JoinIB.
+// JoinIBEx is JoinEx by the group's GID, like JoinIB.
 //
 // C: rdma_join_multicast_ex
 //
@@ -78,7 +77,7 @@ func (id *ID) JoinIBEx(ctx context.Context, group IBAddr, flags rdmacm.CMMCJoinF
 
 func (id *ID) joinEx(ctx context.Context, verb string, group *rdmacm.SockaddrStorage,
 	flags rdmacm.CMMCJoinFlags) (number uint64, e Event, err error) {
-	// C dereferences the address, so the structure and the address are in one piece of memory that does not move.
+	// C dereferences the address, so it is part of the same allocation, which does not move.
 	attr := new(struct {
 		rdmacm.CMJoinMCAttrEx
 		address rdmacm.SockaddrStorage
@@ -87,7 +86,7 @@ func (id *ID) joinEx(ctx context.Context, verb string, group *rdmacm.SockaddrSto
 	attr.address = *group
 	attr.Addr = ibv.Ptr[rdmacm.Sockaddr](uintptr(unsafe.Pointer(&attr.address)))
 	return id.join(ctx, verb, group, func(number uint64) error {
-		id.begun.Store(true)
+		id.attempted.Store(true)
 		return librdmacm.JoinMulticastEx(id.c, &attr.CMJoinMCAttrEx, uintptr(number))
 	})
 }
@@ -100,8 +99,8 @@ func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStora
 	id.mu.Unlock()
 	e, err = id.beginEvent(ctx, verb, func() error {
 		err := id.failed(verb, do(number),
-			because{syscall.EINVAL,
-				"it needs the address of a multicast group, and an ID for datagrams that is bound to a device"})
+			errnoReason{syscall.EINVAL,
+				"needs a multicast address, and a datagram ID that is bound to a device"})
 		if err == nil {
 			id.mu.Lock()
 			defer id.mu.Unlock()
@@ -115,15 +114,15 @@ func (id *ID) join(ctx context.Context, verb string, group *rdmacm.SockaddrStora
 	return number, e, err
 }
 
-// Leave leaves a multicast group. Closing the ID leaves all groups. Its queue pair cannot be closed while it is
-// attached to one.
+// Leave leaves a multicast group. Closing the ID leaves all groups. The ID's queue pair cannot be closed while it is
+// attached to a group.
 //
 // C: rdma_leave_multicast
 //
 // Man: rdma_leave_multicast(3)
 func (id *ID) Leave(group netip.AddrPort) error { return id.leaveGroup(sockaddr(group)) }
 
-// LeaveIB is Leave for a group of JoinIB.
+// LeaveIB is Leave for a group joined with JoinIB.
 //
 // C: rdma_leave_multicast
 //
@@ -136,10 +135,10 @@ func (id *ID) leaveGroup(group *rdmacm.SockaddrStorage) error {
 		return err
 	}
 	defer id.done()
-	return id.failed(verb, id.leave(group), because{syscall.EADDRNOTAVAIL, "it has not joined the group"})
+	return id.failed(verb, id.leave(group), errnoReason{syscall.EADDRNOTAVAIL, "the ID has not joined the group"})
 }
 
-// leaveGroups leaves all groups, and counts them.
+// leaveGroups leaves all groups and adds their number to left.
 func (id *ID) leaveGroups(left *int) error {
 	for {
 		id.mu.Lock()
@@ -162,7 +161,7 @@ func (id *ID) leaveGroups(left *int) error {
 func (id *ID) leave(group *rdmacm.SockaddrStorage) error {
 	id.record.RLock()
 	defer id.record.RUnlock()
-	defer id.lockCalls().Unlock() // C waits for acknowledgements
+	defer id.lockCalls().Unlock() // C waits for its events to be acknowledged
 	if err := librdmacm.LeaveMulticast(id.c, header(group)); err != nil {
 		return err
 	}

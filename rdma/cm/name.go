@@ -13,20 +13,20 @@ import (
 // unbound is the name of an ID without an address.
 const unbound = "unbound ID"
 
-// name returns the ID's name for messages: with its addresses, without its device. A closed ID keeps its last name,
-// with its device.
+// name returns the ID's name for error messages: its addresses, without its device. A closed ID returns its last
+// String.
 func (id *ID) name() string {
 	if id.life.TryUse() {
 		defer id.done()
 		return id.named()
 	}
-	if noted := id.noted.Load(); noted != nil {
-		return noted.text
+	if cachedName := id.cachedName.Load(); cachedName != nil {
+		return cachedName.text
 	}
 	return unbound
 }
 
-// named is name for an ID that is kept open.
+// named is name for a caller that keeps the ID open.
 func (id *ID) named() string {
 	c := librdmacm.GetPeerAddr(id.c)
 	local, peer := addressString(librdmacm.GetLocalAddr(id.c)), addressString(c)
@@ -41,34 +41,34 @@ func (id *ID) named() string {
 	return unbound
 }
 
-// learn records the ID's addresses and its device for String, which does not read C's memory, after every event and
-// every call that may have changed them. The caller keeps the ID open and prevents C from taking an event of it, which
-// writes them.
-func (id *ID) learn() {
-	if noted := id.noted.Load(); noted != nil && noted.addr == id.c.Route.Addr && noted.on == id.c.Verbs {
+// updateName updates the name that String returns. It is called after every event and every call that may have changed the
+// ID's addresses or device. The caller keeps the ID open and prevents C from taking an event of it, which would write
+// them.
+func (id *ID) updateName() {
+	if cachedName := id.cachedName.Load(); cachedName != nil && cachedName.addr == id.c.Route.Addr && cachedName.on == id.c.Verbs {
 		return
 	}
-	next := &noted{addr: id.c.Route.Addr, on: id.c.Verbs, text: id.named()}
+	next := &cachedName{addr: id.c.Route.Addr, on: id.c.Verbs, text: id.named()}
 	if c := next.on.Deref(); c != nil {
 		next.text += " on " + deviceName(c)
 	}
-	id.noted.Store(next)
+	id.cachedName.Store(next)
 }
 
-// learnBetweenEvents is learn after a call. The caller holds record.
-func (id *ID) learnBetweenEvents() {
+// updateNameAfterCall is updateName for use after a call. The caller holds record.
+func (id *ID) updateNameAfterCall() {
 	defer id.lockCalls().Unlock()
-	id.learn()
+	id.updateName()
 }
 
-// noted is the cached String of an ID.
-type noted struct {
+// cachedName is the cached String of an ID.
+type cachedName struct {
 	addr rdmacm.Addr
 	on   ibv.Ptr[ibv.Context]
 	text string // "ID 127.0.0.1:7 on soft0"
 }
 
-// deviceName returns the result of ibv_get_device_name.
+// deviceName returns the device's name, as ibv_get_device_name does.
 func deviceName(c *ibv.Context) string {
 	name, _, _ := bytes.Cut(c.Device.Deref().Name[:], []byte{0})
 	return string(name)

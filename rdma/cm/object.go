@@ -9,19 +9,19 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/life"
 )
 
-// object is the common part of IDs and event channels: a lifetime that ends in C, with the rules of [rdma.Device].
+// object is the common part of IDs and event channels: a lifetime with the rules of [rdma.Device].
 type object struct {
 	life life.Life
 }
 
-// created makes the object usable. Close calls wake to end waits of calls in progress, and then destroy, which destroys
-// the object in C and reports whether it is gone. If it is not, the object stays usable.
+// created makes the object usable. Close calls wake, which ends waits of calls in progress, and then destroy, which
+// destroys the object in C and reports whether it is gone. If it is not, the object stays usable.
 func (o *object) created(name string, wake func(), destroy func() (gone bool, err error)) {
 	o.life.Wake = wake
 	o.life.Begin(name, destroy)
 }
 
-// use begins a call, which Close waits for; done ends it.
+// use begins a call and done ends it. Close waits for calls in progress.
 func (o *object) use(verb string, name func() string) error {
 	if !o.life.TryUse() {
 		return closedError(verb, name())

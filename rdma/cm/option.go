@@ -12,16 +12,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// option sets an option to a value.
-func option[T any](id *ID, level, name int, value T, reasons ...because) error {
+// option calls rdma_set_option.
+func option[T any](id *ID, level, name int, value T, reasons ...errnoReason) error {
 	v := &value
 	return id.call("rdma_set_option", func() error {
 		return librdmacm.SetOption(id.c, level, name, uintptr(unsafe.Pointer(v)), uint64(unsafe.Sizeof(*v)))
 	}, reasons...)
 }
 
-// SetToS sets the type of service of the ID's connections: with RoCE and iWARP, that of the IP packets (DSCP << 2).
-// Call it before the route is resolved.
+// SetToS sets the type of service of the ID's connections. For RoCE and iWARP, it is that of the IP packets (DSCP <<
+// 2). Call it before the route is resolved.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_TOS
 //
@@ -37,17 +37,18 @@ func (id *ID) SetToS(tos uint8) error {
 // Man: rdma_set_option(3)
 func (id *ID) SetReuseAddr(reuse bool) error {
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_REUSEADDR, truth(reuse),
-		because{syscall.EINVAL, "set this option before the ID is bound"})
+		errnoReason{syscall.EINVAL, "set this option before the ID is bound"})
 }
 
-// SetAFOnly restricts a listener to the family of its address: IPv6 without IPv4. Call it before the ID is bound.
+// SetAFOnly restricts a listener to its address family: an IPv6 listener then rejects IPv4. Call it before the ID is
+// bound.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_AFONLY
 //
 // Man: rdma_set_option(3)
 func (id *ID) SetAFOnly(only bool) error {
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_AFONLY, truth(only),
-		because{syscall.EINVAL, "set this option before the ID is bound"})
+		errnoReason{syscall.EINVAL, "set this option before the ID is bound"})
 }
 
 func truth(set bool) int32 {
@@ -58,8 +59,8 @@ func truth(set bool) int32 {
 }
 
 // SetAckTimeout sets how long the queue pair waits for an acknowledgement before it retransmits: 4.096 µs · 2^exponent,
-// up to 31; 0 means for ever. Call it before Connect or Accept, which apply it to the queue pair; C ignores a later
-// call silently, SetAckTimeout returns an error.
+// up to 31; 0 means forever. Call it before Connect or Accept, which apply it to the queue pair. If they have been
+// called already, SetAckTimeout returns an error, where C silently does nothing.
 //
 // C: rdma_set_option, RDMA_OPTION_ID_ACK_TIMEOUT
 //
@@ -69,14 +70,14 @@ func (id *ID) SetAckTimeout(exponent uint8) error {
 		return verberr.Invalid("rdma_set_option", id.name(), "ACK timeout %d exceeds the maximum, 31", exponent)
 	}
 	if qp := id.QP(); qp != nil && (qp.State() == ibv.QPS_RTS || qp.State() == ibv.QPS_SQD) {
-		return verberr.Invalid("rdma_set_option", id.name(), "its queue pair is already connected and keeps its ACK "+
+		return verberr.Invalid("rdma_set_option", id.name(), "the queue pair is already connected and keeps its ACK "+
 			"timeout: call SetAckTimeout before Connect or Accept")
 	}
 	return option(id, rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT, exponent,
-		because{syscall.EINVAL, "it needs an ID for connections, not for datagrams"})
+		errnoReason{syscall.EINVAL, "the ID must be for connections, not for datagrams"})
 }
 
-// SetIBPath sets the paths that ResolveRoute would find on InfiniBand. RDMA_CM_EVENT_ROUTE_RESOLVED follows.
+// SetIBPath sets the paths on InfiniBand, instead of ResolveRoute. RDMA_CM_EVENT_ROUTE_RESOLVED follows.
 //
 // C: rdma_set_option, RDMA_OPTION_IB_PATH
 //
@@ -89,21 +90,21 @@ func (id *ID) SetIBPath(paths []rdmacm.IBVPathData) error {
 	return id.call(verb, func() error {
 		return librdmacm.SetOption(id.c, rdmacm.OPTION_IB, rdmacm.OPTION_IB_PATH, uintptr(unsafe.Pointer(&paths[0])),
 			uint64(len(paths))*uint64(unsafe.Sizeof(paths[0])))
-	}, because{syscall.EINVAL, "the ID needs a resolved address, and a path with the flags IBV_PATH_FLAG_GMP, " +
+	}, errnoReason{syscall.EINVAL, "the ID needs a resolved address, and a path with the flags IBV_PATH_FLAG_GMP, " +
 		"_PRIMARY and _BIDIRECTIONAL"})
 }
 
-// SetLocalECE proposes options to the peer, on an ID without a queue pair.
+// SetLocalECE sets the ECE options to propose to the peer. The ID must not have a queue pair.
 //
 // C: rdma_set_local_ece
 //
 // Man: rdma_set_local_ece(3)
 func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 	return id.call("rdma_set_local_ece", func() error { return librdmacm.SetLocalECE(id.c, ece) },
-		because{syscall.EINVAL, "the ID must not have a queue pair, and the options need a vendor_id"})
+		errnoReason{syscall.EINVAL, "the ID must not have a queue pair, and the options need a vendor_id"})
 }
 
-// RemoteECE returns the options that the peer proposed, on an ID without a queue pair.
+// RemoteECE returns the ECE options that the peer proposed. The ID must not have a queue pair.
 //
 // C: rdma_get_remote_ece
 //
@@ -111,6 +112,6 @@ func (id *ID) SetLocalECE(ece *ibv.ECE) error {
 func (id *ID) RemoteECE() (*ibv.ECE, error) {
 	ece := new(ibv.ECE)
 	err := id.call("rdma_get_remote_ece", func() error { return librdmacm.GetRemoteECE(id.c, ece) },
-		because{syscall.EINVAL, "the ID must not have a queue pair"})
+		errnoReason{syscall.EINVAL, "the ID must not have a queue pair"})
 	return ece, err
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestFunctionsInDocComments: each function of librdmacm's two headers is named in a doc comment of this package.
+// TestFunctionsInDocComments: a doc comment of this package names each function of librdmacm's two headers.
 func TestFunctionsInDocComments(t *testing.T) {
 	read := func(pattern string) (all []byte) {
 		files, err := filepath.Glob(pattern)
@@ -40,7 +40,7 @@ func TestFunctionsInDocComments(t *testing.T) {
 	declaration := regexp.MustCompile(`(?m)^// C: .*?\b(rdma_\w+)\(.*\) \((?:rdma_cma|rdma_verbs)\.h\)`)
 	for _, declared := range declaration.FindAllStringSubmatch(string(read("../../generated/librdmacm/*.go")), -1) {
 		n++
-		if name := declared[1]; name != "rdma_seterrno" { // sets errno from a result, which Go does not need
+		if name := declared[1]; name != "rdma_seterrno" { // sets C's errno, which Go does not use
 			assert.True(t, places[name], "no doc comment names %s", name)
 		}
 	}

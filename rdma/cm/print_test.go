@@ -30,7 +30,7 @@ func logged(t *testing.T, o any) string {
 	return fmt.Sprint(o)
 }
 
-// TestPrint: IDs print their addresses, before they are created and after they are closed, too.
+// TestPrint: IDs print their addresses, also before they are created and after they are closed.
 func TestPrint(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)

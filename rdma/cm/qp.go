@@ -14,34 +14,36 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// objects are the objects that an ID has created, including completion queues that the caller did not name.
+// objects are the objects that an ID has created, including completion queues that attributes did not name.
 type objects struct {
 	owner    *owner
 	qp       *rdma.QP
 	srq      *rdma.SRQ
-	cqs      [3]*rdma.CQ // of sends, of receives, and of an XRC shared receive queue
+	cqs      [3]*rdma.CQ // indexed by side
 	channels [3]*rdma.CompChannel
 }
 
-// Sides of objects.
+// Sides: sends, receives, and the XRC shared receive queue.
 const (
 	ofSends = iota
 	ofRecvs
 	ofSRQ
 )
 
-// owner is the ID that owns the objects and by which C destroys them. Retry changes it.
+// owner is the ID through which C destroys the objects. Retry changes it.
 type owner struct{ atomic.Pointer[ID] }
 
 func (o *owner) destroyQP(qp *ibv.QP) error    { return o.Load().destroyQP(qp) }
 func (o *owner) destroySRQ(srq *ibv.SRQ) error { return o.Load().destroySRQ(srq) }
 
-// CreateQP creates the ID's queue pair, in a state in which receives may be posted, or for datagrams ready for use. A
-// nil pd means [ID.PD]. attr names completion queues of the ID's device with their Ptr methods; the ID creates those
-// that it does not name, with a channel and sufficient size. If attr names no shared receive queue, the ID's is used.
-// The default type is the ID's: RC for RDMA_PS_TCP and UD for RDMA_PS_UDP. A zero Cap means that of rdma.QPParts: 64
-// sends and 64 receives of one entry each. Accept and Connect move the queue pair to RTS: sends may be posted after
-// Accept has returned, or after RDMA_CM_EVENT_ESTABLISHED.
+// CreateQP creates the ID's queue pair. For connections, receives may be posted at once; Accept and Connect move the
+// queue pair to RTS, and sends may be posted after Accept has returned or RDMA_CM_EVENT_ESTABLISHED has arrived. For
+// datagrams, the queue pair is ready for use.
+//
+// A nil pd means [ID.PD]. attr names completion queues of the ID's device by their Ptr methods; the ID creates the
+// others, with a channel and sufficient size. If attr names no shared receive queue, the ID's is used. The default type
+// is RC for RDMA_PS_TCP and UD for RDMA_PS_UDP. A zero Cap means that of rdma.QPParts: 64 sends and 64 receives with
+// one entry each.
 //
 // C: rdma_create_qp
 //
@@ -73,9 +75,9 @@ func (id *ID) CreateQPEx(attr *ibv.QPInitAttrEx, o rdma.QueueOptions) (*rdma.QP,
 	return id.createQP("rdma_create_qp_ex", &own, o)
 }
 
-func (id *ID) noAttributes(verb string) error { return id.invalid(verb, "it needs attributes") }
+func (id *ID) noAttributes(verb string) error { return id.invalid(verb, "the attributes are nil") }
 
-// createQP may change attr.
+// createQP creates the queue pair. It may change attr.
 func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions) (*rdma.QP, error) {
 	if err := id.use(verb, id.name); err != nil {
 		return nil, err
@@ -89,7 +91,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	defer id.changes.Unlock()
 	id.objects.forget()
 	if id.c.QP != 0 || id.objects.qp != nil {
-		return nil, verberr.Invalid(verb, id.name(), "it already has a queue pair")
+		return nil, verberr.Invalid(verb, id.name(), "already has a queue pair")
 	}
 	if err := id.verbs.close(); err != nil {
 		return nil, err
@@ -109,7 +111,7 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	if attr.Cap == (ibv.QPCap{}) {
 		attr.Cap = rdma.DefaultCap(attr.QPType, attr.SRQ != 0)
 	}
-	made, err := id.objects.makeCQs(s.device, attr)
+	made, err := id.objects.createCQs(s.device, attr)
 	if err != nil {
 		return nil, id.failed(verb, err)
 	}
@@ -117,9 +119,9 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 		o.MaxMessage = id.maxMessage(s, attr.QPType)
 	}
 	wanted := o.Overcommit
-	o.Overcommit = o.Overcommit || made // they grow below
+	o.Overcommit = o.Overcommit || made // growCQs resizes the new queues below
 	qp, err := s.device.CreateQPBy(verb, attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) {
-		if err := id.giveQP(own); err != nil {
+		if err := id.createQPInC(own); err != nil {
 			return nil, err
 		}
 		return id.c.QP.Deref(), nil
@@ -136,20 +138,20 @@ func (id *ID) createQP(verb string, attr *ibv.QPInitAttrEx, o rdma.QueueOptions)
 	return qp, nil
 }
 
-// giveQP makes C create the queue pair, which it assigns to the ID last. Only an attempt to connect or to join a group
-// lets events change the queue pair, and a rejection, which breaks it; until then, other goroutines may take events.
-func (id *ID) giveQP(attr *ibv.QPInitAttrEx) error {
+// createQPInC creates the queue pair in C, which then sets it in its ID. Events change the queue pair only after an attempt
+// to connect or to join a group, so other goroutines may take events until then.
+func (id *ID) createQPInC(attr *ibv.QPInitAttrEx) error {
 	id.record.Lock()
 	defer id.record.Unlock()
-	if id.begun.Load() {
+	if id.attempted.Load() {
 		defer id.lockCalls().Unlock()
 	}
 	return librdmacm.CreateQPEx(id.c, attr)
 }
 
-// destroyQP destroys the queue pair in C, which uses it when it takes events until the ID has none. Other goroutines
-// may take events during the slow destruction. rdma_destroy_qp does the same for an ID without completion queues of C,
-// but does not report a failure.
+// destroyQP destroys the queue pair in C. It first clears it in C's ID, because C uses it when it takes events, so that
+// other goroutines may take events during the slow destruction. rdma_destroy_qp does the same for an ID without
+// completion queues of C, but does not report a failure.
 func (id *ID) destroyQP(qp *ibv.QP) error {
 	id.setQP(0)
 	err := libibverbs.DestroyQP(qp)
@@ -161,17 +163,17 @@ func (id *ID) destroyQP(qp *ibv.QP) error {
 	defer id.mu.Unlock()
 	reason := ""
 	if errors.Is(err, syscall.EBUSY) && len(id.groups) > 0 {
-		reason = "it is attached to a multicast group: leave the group first"
+		reason = "attached to a multicast group: leave the group first"
 	}
 	return verberr.Explain("ibv_destroy_qp", "", reason, err)
 }
 
-// setQP sets the queue pair of C's ID.
+// setQP sets the queue pair in C's ID.
 func (id *ID) setQP(qp ibv.Ptr[ibv.QP]) {
 	_ = id.alter(func() error { id.c.QP = qp; return nil })
 }
 
-// maxMessage returns the largest message of the ID's port in bytes, or 0 if unknown.
+// maxMessage returns the maximum message size of the ID's port in bytes, or 0 if unknown.
 func (id *ID) maxMessage(s *sharedDevice, kind ibv.QPType) uint32 {
 	if kind != ibv.QPT_UD {
 		return s.maxMessage(id.c.PortNum)
@@ -183,8 +185,8 @@ func (id *ID) maxMessage(s *sharedDevice, kind ibv.QPType) uint32 {
 	return uint32(rdma.MTUBytes(port.ActiveMTU)) // not cached, because it changes
 }
 
-// makeCQs creates the completion queues that attr does not name.
-func (o *objects) makeCQs(d *rdma.Device, attr *ibv.QPInitAttrEx) (made bool, err error) {
+// createCQs creates the completion queues that attr does not name.
+func (o *objects) createCQs(d *rdma.Device, attr *ibv.QPInitAttrEx) (made bool, err error) {
 	if attr.QPType == ibv.QPT_XRC_RECV {
 		return false, nil
 	}
@@ -196,7 +198,7 @@ func (o *objects) makeCQs(d *rdma.Device, attr *ibv.QPInitAttrEx) (made bool, er
 		if *side.named != 0 {
 			continue
 		}
-		if err := o.makeCQ(d, i, side.depth); err != nil {
+		if err := o.createCQ(d, i, side.depth); err != nil {
 			return made, errors.Join(err, o.closeCQs())
 		}
 		*side.named, made = o.cqs[i].Ptr(), true
@@ -204,14 +206,14 @@ func (o *objects) makeCQs(d *rdma.Device, attr *ibv.QPInitAttrEx) (made bool, er
 	return made, nil
 }
 
-func (o *objects) makeCQ(d *rdma.Device, side int, depth uint32) (err error) {
+func (o *objects) createCQ(d *rdma.Device, side int, depth uint32) (err error) {
 	if o.channels[side], err = d.CreateCompChannel(); err == nil {
 		o.cqs[side], err = d.CreateCQ(max(int(depth), 1), o.channels[side], 0)
 	}
 	return err
 }
 
-// growCQs makes room for all that the queue pair can hold, which may be more than was requested.
+// growCQs resizes the completion queues to the queue pair's capacity, which may exceed the requested one.
 func (o *objects) growCQs(cap ibv.QPCap) error {
 	for i, depth := range [2]uint32{cap.MaxSendWR, cap.MaxRecvWR} {
 		if cq := o.cqs[i]; cq != nil && cq.Len() < int(depth) {
@@ -223,7 +225,7 @@ func (o *objects) growCQs(cap ibv.QPCap) error {
 	return nil
 }
 
-// closeCQs closes the completion queues that the ID has created for its queue pair, and their channels.
+// closeCQs closes the completion queues that the ID created for its queue pair, and their channels.
 func (o *objects) closeCQs() error { return o.closeSides(ofSends, ofRecvs) }
 
 func (o *objects) closeSides(sides ...int) error {
@@ -250,7 +252,7 @@ func (o *objects) completions(sides ...int) (all []rdma.Object) {
 	return all
 }
 
-// forget removes closed objects. While one is being destroyed, C no longer refers to it, but may fail to destroy it.
+// forget removes closed objects. An object that C is still destroying counts as closed, although that may fail.
 func (o *objects) forget() {
 	if o.qp != nil && o.qp.C() == nil {
 		o.qp = nil
@@ -282,8 +284,8 @@ func (id *ID) QP() *rdma.QP {
 	return id.objects.qp
 }
 
-// InitQPAttr returns the attributes, and their mask, for moving a queue pair that the ID does not manage to the given
-// state. Pass them to rdma.QP.Modify.
+// InitQPAttr returns the attributes and mask that move a queue pair that the ID does not manage to the given state.
+// Pass them to rdma.QP.Modify.
 //
 // C: rdma_init_qp_attr
 //
@@ -291,7 +293,7 @@ func (id *ID) QP() *rdma.QP {
 func (id *ID) InitQPAttr(state ibv.QPState) (*ibv.QPAttr, ibv.QPAttrMask, error) {
 	attr, mask := &ibv.QPAttr{QPState: state}, new(int32)
 	err := id.call("rdma_init_qp_attr", func() error { return librdmacm.InitQPAttr(id.c, attr, mask) },
-		because{syscall.EINVAL,
+		errnoReason{syscall.EINVAL,
 			"attributes for INIT need a device, and those for RTR and RTS a peer; other states are not supported"})
 	return attr, ibv.QPAttrMask(*mask), err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Bind binds the ID to a local address. An unspecified address means all devices, and port 0 a free port.
+// Bind binds the ID to a local address. An unspecified address means all devices, and port 0 means a free port.
 //
 // C: rdma_bind_addr
 //
@@ -31,13 +31,13 @@ func (id *ID) Bind(local netip.AddrPort) error {
 	if err := isAddress(verb, "the address", local); err != nil {
 		return err
 	}
-	err := id.withIDLearning(func() error { return librdmacm.BindAddr(id.c, header(sockaddr(local))) })
+	err := id.withIDUpdatingName(func() error { return librdmacm.BindAddr(id.c, header(sockaddr(local))) })
 	if err == nil {
 		return nil
 	}
 	reason := id.noAddress(local, err)
 	if errors.Is(err, syscall.EINVAL) && id.LocalAddr().IsValid() {
-		reason = "it is already bound"
+		reason = "already bound"
 	}
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
@@ -53,26 +53,26 @@ func (id *ID) BindIB(local IBAddr) error {
 		return err
 	}
 	defer id.done()
-	err := id.withIDLearning(func() error { return librdmacm.BindAddr(id.c, header(local.sockaddr())) })
+	err := id.withIDUpdatingName(func() error { return librdmacm.BindAddr(id.c, header(local.sockaddr())) })
 	if err == nil {
 		return nil
 	}
 	reason := noIBAddress(local, err)
 	if errors.Is(err, syscall.EINVAL) {
 		if reason = "the kernel does not support AF_IB"; addressString(librdmacm.GetLocalAddr(id.c)) != "" {
-			reason = "it is already bound"
+			reason = "already bound"
 		}
 	}
 	return verberr.Explain(verb, "ID "+local.String(), reason, err)
 }
 
-// noIBAddress returns why an ID cannot have an AF_IB address.
+// noIBAddress explains why an ID cannot use an AF_IB address.
 func noIBAddress(at IBAddr, err error) string {
 	switch {
 	case errors.Is(err, syscall.ENODEV):
-		return "no port with InfiniBand's link layer has that GID; RoCE and iWARP have only IP addresses"
+		return "no port with link layer InfiniBand has this GID; RoCE and iWARP use IP addresses"
 	case errors.Is(err, syscall.EPROTONOSUPPORT):
-		return fmt.Sprintf("service ID %#x under the mask %#x is not in a port space that the ID accepts", at.ServiceID,
+		return fmt.Sprintf("service ID %#x with mask %#x is not in a port space that the ID accepts", at.ServiceID,
 			at.ServiceMask)
 	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "the service ID is in use"
@@ -82,36 +82,36 @@ func noIBAddress(at IBAddr, err error) string {
 	return ""
 }
 
-// noAddress returns why an ID cannot have an address, or "".
+// noAddress explains why an ID cannot use an address, or returns "".
 func (id *ID) noAddress(at netip.AddrPort, err error) string {
 	all := at.Addr().IsUnspecified()
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return id.owner(at, "it is in use")
-	case errors.Is(err, syscall.EADDRNOTAVAIL): // Linux has several reasons for it
+		return id.owner(at, "address in use")
+	case errors.Is(err, syscall.EADDRNOTAVAIL): // Linux returns it for several reasons
 		switch others := addressesOf(id.backend); {
 		case !all && others != "" && !strings.Contains(others, at.Addr().Unmap().String()+" ("):
-			return "it is not an address of this machine" + others
+			return "not an address of this machine" + others
 		case all && at.Port() == 0:
 			return "no port is free"
 		case all:
 			return "another ID uses the port at one of the addresses"
 		case at.Port() == 0:
-			return "it is not an address of this machine, or no port is free"
+			return "not an address of this machine, or no port is free"
 		}
-		return "it is not an address of this machine, or another ID uses the port at all addresses"
+		return "not an address of this machine, or another ID uses the port at all addresses"
 	case errors.Is(err, syscall.EINVAL) && at.Addr().Is6() && at.Addr().IsLinkLocalUnicast() && at.Addr().Zone() == "":
-		return fmt.Sprintf("a link-local address needs its interface, as in %v%%eth0", at.Addr())
+		return fmt.Sprintf("a link-local address needs an interface, such as %v%%eth0", at.Addr())
 	case errors.Is(err, syscall.ENODEV):
-		return "the network interface of that address has no RDMA device"
+		return "the address's network interface has no RDMA device"
 	case errors.Is(err, syscall.EACCES):
 		return "ports below 1024 need CAP_NET_BIND_SERVICE"
 	}
 	return ""
 }
 
-// noSource returns why an ID cannot resolve from a source address, which is nil for any, or "" if the source may be
-// right.
+// noSource explains why an ID cannot use a source address, or returns "" if the source is not the reason. from is nil
+// for any source.
 func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
 	if from == nil {
 		return ""
@@ -123,15 +123,15 @@ func (id *ID) noSource(from *rdmacm.Sockaddr, err error) string {
 			why = noIBAddress(a, err)
 		}
 	} else if at := addrPort(from); !errors.Is(err, syscall.ENODEV) || at.Addr().IsLinkLocalUnicast() {
-		why = id.noAddress(at, err) // with another address, ENODEV is about the route to the peer
+		why = id.noAddress(at, err) // ENODEV concerns the route to the peer, except with a link-local source
 	}
 	if why == "" {
 		return ""
 	}
-	return "the source is " + addressString(from) + ": " + why
+	return "source " + addressString(from) + ": " + why
 }
 
-// owner returns the owner of an address if the backend can determine it, or else otherwise.
+// owner returns text about the ID that uses an address if the backend knows it, or else otherwise.
 func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	if b, ok := id.backend.(interface {
 		AddressOwner(*rdmacm.CMID, netip.AddrPort) string
@@ -143,14 +143,15 @@ func (id *ID) owner(at netip.AddrPort, otherwise string) string {
 	return otherwise
 }
 
-// milliseconds converts a timeout for C: rounded up, and not negative, because C treats that as a very long one.
+// milliseconds converts a timeout for C. It rounds up, and returns 0 for a negative timeout, which C would treat as a
+// very long one.
 func milliseconds(d time.Duration) int {
-	const most = (1<<31 - 1) * time.Millisecond
-	return int((min(max(d, 0), most) + time.Millisecond - 1) / time.Millisecond)
+	const limit = (1<<31 - 1) * time.Millisecond
+	return int((min(max(d, 0), limit) + time.Millisecond - 1) / time.Millisecond)
 }
 
-// ResolveAddr finds the device and the local address for reaching a peer, and binds the ID to them. source is the local
-// address, or invalid for any. timeout limits the network's response.
+// ResolveAddr finds the device and local address that reach a peer, and binds the ID to them. source is the local
+// address; if it is invalid, any is used. timeout limits the wait for the network's response.
 //
 // C: rdma_resolve_addr
 //
@@ -165,12 +166,12 @@ func (id *ID) ResolveAddr(ctx context.Context, source, peer netip.AddrPort, time
 		from = header(sockaddr(source))
 	}
 	return id.resolveAddr(ctx, from, header(sockaddr(peer)), timeout,
-		"no RDMA device leads to "+peer.Addr().String())
+		"no RDMA device has a route to "+peer.Addr().String())
 }
 
 // ResolveIBAddr is ResolveAddr with AF_IB addresses. A nil source selects a port with the peer's subnet prefix and
-// partition; if there is none, the error is ENODEV. On link layers other than InfiniBand, the next step fails: see
-// [IBAddr].
+// partition; if there is none, the error is ENODEV. On link layers other than InfiniBand, ResolveRoute fails
+// afterwards: see [IBAddr].
 //
 // C: rdma_resolve_addr
 //
@@ -181,15 +182,15 @@ func (id *ID) ResolveIBAddr(ctx context.Context, source *IBAddr, peer IBAddr, ti
 		from = header(source.sockaddr())
 	}
 	return id.resolveAddr(ctx, from, header(peer.sockaddr()), timeout,
-		"no active port is in the partition and the subnet of "+
-			""+peer.String()+", or that of the source has not InfiniBand's link layer")
+		"no active port in the partition and subnet of "+
+			""+peer.String()+", or the source port's link layer is not InfiniBand")
 }
 
-// resolveAddr resolves addresses; noDevice is the reason for ENODEV.
+// resolveAddr resolves the address to; noDevice explains ENODEV.
 func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeout time.Duration,
 	noDevice string) error {
 	const verb = "rdma_resolve_addr"
-	_, err := id.beginBy(ctx, verb, id.withIDLearning, func() error {
+	_, err := id.beginBy(ctx, verb, id.withIDUpdatingName, func() error {
 		err := librdmacm.ResolveAddr(id.c, from, to, milliseconds(timeout))
 		reason := id.noSource(from, err)
 		switch {
@@ -197,13 +198,13 @@ func (id *ID) resolveAddr(ctx context.Context, from, to *rdmacm.Sockaddr, timeou
 		case errors.Is(err, syscall.ENODEV):
 			reason = noDevice
 		case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-			reason = "there is no route to " + addressString(to)
+			reason = "no route to " + addressString(to)
 		case errors.Is(err, syscall.EPROTONOSUPPORT):
 			reason = "the service ID is not in a port space that the ID accepts"
 		case errors.Is(err, syscall.EINVAL) && id.listens.Load():
-			reason = "a listening ID has no peer: connect with another ID"
+			reason = "the ID is listening: connect with another ID"
 		case errors.Is(err, syscall.EINVAL):
-			reason = "an ID resolves one address only, of the same family as its own"
+			reason = "an ID resolves only one address, of the family that it is bound to"
 		}
 		return verberr.Explain(verb, "", reason, err)
 	}, rdmacm.CM_EVENT_ADDR_RESOLVED)
@@ -225,14 +226,14 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	}
 	return id.begin(ctx, verb, func() error {
 		if id.c.Verbs == 0 { // C dereferences it
-			return verberr.Invalid(verb, id.name(), "its address is not resolved yet")
+			return verberr.Invalid(verb, id.name(), "address not resolved: call ResolveAddr first")
 		}
 		noPath := ""
 		if _, native := ibAddr(librdmacm.GetPeerAddr(id.c)); native {
-			noPath = "AF_IB addresses need ports with InfiniBand's link layer; RoCE has IP addresses"
+			noPath = "AF_IB addresses need ports with link layer InfiniBand; RoCE uses IP addresses"
 		}
 		return id.failed(verb, librdmacm.ResolveRoute(id.c, milliseconds(timeout)),
-			because{syscall.EINVAL, "its address is not resolved, or its route is resolved already"},
-			because{syscall.ENODEV, noPath})
+			errnoReason{syscall.EINVAL, "address not resolved, or route already resolved"},
+			errnoReason{syscall.ENODEV, noPath})
 	}, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 }

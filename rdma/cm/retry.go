@@ -10,14 +10,13 @@ import (
 )
 
 // Retry returns a new ID for another attempt to connect, and closes this one: C connects an ID only once, even after a
-// rejection. The new ID takes over everything that this one has created: its queue pair, its shared receive queue and
-// their completion queues, and with them the memory regions in its domain. It has the same event channel, or is
-// synchronous if this one is, and the same value. Continue with ResolveAddr, which must lead to the same device. Set
-// options again.
+// rejection. The new ID takes over the queue pair, shared receive queue and completion queues, so memory regions in
+// their domain stay usable. It is on the same event channel, or synchronous like this one, and has the same value. Set
+// options again, and continue with ResolveAddr, which must find the same device.
 //
-// The queue pair is in RESET until ResolveRoute makes it ready for receives again. Post receives again: the rejection
-// has flushed the earlier ones, whose completions can still be polled. Retry is for the connecting side, and not for
-// datagrams. If it fails to close this ID, it returns the new one and the error.
+// The queue pair is in RESET until ResolveRoute makes it ready for receives. Post receives again: the rejection has
+// flushed the earlier ones, whose completions can still be polled. Retry is for the connecting side, and not for
+// datagrams. If it fails to close this ID, it returns both the new ID and an error.
 //
 // C: rdma_create_id, rdma_destroy_id
 //
@@ -37,7 +36,7 @@ func (id *ID) successor() (*ID, error) {
 	}
 	defer id.done()
 	if id.c.QPType == ibv.QPT_UD {
-		return nil, verberr.Invalid(verb, id.name(), "the ID is for datagrams, which have no connection")
+		return nil, verberr.Invalid(verb, id.name(), "the ID is for datagrams: only connections can be retried")
 	}
 	var next *ID
 	var err error
@@ -55,14 +54,14 @@ func (id *ID) successor() (*ID, error) {
 	if v := id.Value(); v != nil {
 		next.SetValue(v)
 	}
-	if err := id.hand(next); err != nil {
+	if err := id.moveObjects(next); err != nil {
 		return nil, errors.Join(err, next.Close())
 	}
 	return next, nil
 }
 
-// hand moves the ID's objects to another one, which is not yet shared.
-func (id *ID) hand(next *ID) error {
+// moveObjects moves the ID's objects to next, which is not yet shared.
+func (id *ID) moveObjects(next *ID) error {
 	id.changes.Lock()
 	defer id.changes.Unlock()
 	id.objects.forget()
@@ -74,7 +73,7 @@ func (id *ID) hand(next *ID) error {
 	id.mu.Lock()
 	s := id.shared
 	id.mu.Unlock()
-	if s != nil { // the objects keep their device; the last ID closes it
+	if s != nil { // the objects need the device, which the last ID on it closes
 		if _, err := shareDevice(s.device.C()); err != nil {
 			return err
 		}
@@ -90,7 +89,8 @@ func (id *ID) hand(next *ID) error {
 	return nil
 }
 
-// rearm makes a queue pair that Retry has reset ready for receives, on the device of the new route.
+// rearm moves a queue pair that Retry has reset to INIT, which allows receives. It checks that the new route uses the
+// same device.
 func (id *ID) rearm() error {
 	const verb = "rdma_resolve_route"
 	if err := id.use(verb, id.name); err != nil {
@@ -106,7 +106,7 @@ func (id *ID) rearm() error {
 	id.mu.Unlock()
 	if s != nil && id.c.Verbs != ibv.PtrTo(s.device.C()) {
 		return verberr.Invalid(verb, id.name(),
-			"the route to the peer uses another device than %s, which has the ID's queue pair", s.device.Name())
+			"the route to the peer uses another device than the ID's queue pair, %s", s.device.Name())
 	}
 	attr, mask, err := id.InitQPAttr(ibv.QPS_INIT)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Address families of Linux. The constants of Go's packages are those of the target system.
+// Linux's address families. Package syscall has those of the target system instead.
 const (
 	afInet  = 2
 	afInet6 = 10
@@ -48,7 +48,7 @@ func header(s *rdmacm.SockaddrStorage) *rdmacm.Sockaddr {
 	return (*rdmacm.Sockaddr)(unsafe.Pointer(s))
 }
 
-// scope returns the number of a zone: that of a network interface, unless it is a number already.
+// scope returns the scope ID of an IPv6 zone: a number, or the index of a network interface.
 func scope(zone string) uint32 {
 	if zone == "" {
 		return 0
@@ -60,7 +60,7 @@ func scope(zone string) uint32 {
 	return uint32(n)
 }
 
-// addressString returns an address of C for messages, or "" if there is none.
+// addressString formats an address of C for error messages, or returns "" if there is none.
 func addressString(s *rdmacm.Sockaddr) string {
 	if a := addrPort(s); a.IsValid() {
 		return a.String()

@@ -27,7 +27,7 @@ func keep[T interface{ Close() error }](t testing.TB, o T, err error) T {
 	return o
 }
 
-// tooLong is a timeout for steps that hang, longer than even a busy machine needs.
+// tooLong is a timeout for steps that hang. It is long enough for a busy machine.
 const tooLong = time.Minute
 
 // soon returns a context with the timeout tooLong.
@@ -96,7 +96,7 @@ func TestSoftwareDevice(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestPrivateDataOfParameters: private data in C's parameters is sent like the argument.
+// TestPrivateDataOfParameters: private data in ConnParam is sent like the private argument.
 func TestPrivateDataOfParameters(t *testing.T) {
 	f, err := soft.New(soft.Options{})
 	keep(t, f, err)

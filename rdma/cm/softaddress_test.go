@@ -124,7 +124,7 @@ func TestSoftTwoDevices(t *testing.T) {
 	}
 }
 
-// TestSoftAttributes: the attributes of a connection are applied to its queue pair.
+// TestSoftAttributes: connection parameters are applied to the queue pair.
 func TestSoftAttributes(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP,
 		soft.Options{Virtual: true, Devices: []soft.DeviceOptions{{}, {MTU: ibv.MTU_1024}}})
@@ -136,7 +136,7 @@ func TestSoftAttributes(t *testing.T) {
 	require.NoError(t, id.ResolveAddr(soon(t), s.own, s.of, time.Second))
 	s.event(s.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
-	require.NoError(t, err, "as on Linux, although the attributes are not known yet")
+	require.NoError(t, err, "as on Linux, even before the attributes are known")
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
 	s.event(s.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	path := id.C().Route.PathRec.Deref()
@@ -254,13 +254,13 @@ func TestSoftEphemeralPorts(t *testing.T) {
 	assert.ErrorContains(t, l.Listen(1), "no port is free")
 }
 
-// TestAddressErrorReasons: Linux uses one errno for several reasons, which the error distinguishes.
+// TestAddressErrorReasons: Linux returns one errno for several reasons, which the error text distinguishes.
 func TestAddressErrorReasons(t *testing.T) {
 	id := new(ID) // of the native library
 	for at, reason := range map[string]string{
 		"0.0.0.0:0": "no port is free", "[::]:7471": "another ID uses the port at one of the addresses",
-		"10.0.0.1:0":    "it is not an address of this machine, or no port is free",
-		"10.0.0.1:7471": "it is not an address of this machine, or another ID uses the port at all addresses",
+		"10.0.0.1:0":    "not an address of this machine, or no port is free",
+		"10.0.0.1:7471": "not an address of this machine, or another ID uses the port at all addresses",
 	} {
 		assert.Equal(t, reason, id.noAddress(netip.MustParseAddrPort(at), syscall.EADDRNOTAVAIL), at)
 	}
@@ -291,14 +291,14 @@ func TestSoftSourceInUse(t *testing.T) {
 	source := netip.MustParseAddrPort("127.0.0.1:7000")
 	owner := newIDOn(t, f)
 	require.NoError(t, owner.Bind(source))
-	const names = "the source is 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
+	const names = "source 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
 	id := newIDOn(t, f)
 	err = id.ResolveAddr(soon(t), source, netip.MustParseAddrPort("127.0.0.2:7471"), time.Second)
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, names)
 	err = newIDOn(t, f).ResolveAddr(soon(t), netip.MustParseAddrPort("192.0.2.1:0"), l.LocalAddr(), time.Second)
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
-	assert.ErrorContains(t, err, "the source is 192.0.2.1:0: it is not an address of this machine")
+	assert.ErrorContains(t, err, "source 192.0.2.1:0: not an address of this machine")
 
 	list, err := GetAddrInfoOn(soon(t), f, "127.0.0.2", "7471", Hints{Source: source})
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ func TestSoftUnusedAddress(t *testing.T) {
 	assert.ErrorContains(t, err, hint)
 }
 
-// TestSoftUnreachableHint: the unreachable event contains the hint, too. The virtual clock avoids waiting a minute.
+// TestSoftUnreachableHint: RDMA_CM_EVENT_UNREACHABLE contains the hint, too. The virtual clock avoids waiting a minute.
 func TestSoftUnreachableHint(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true})
 	id := newSoftID(t, s.f, rdmacm.PS_TCP)

@@ -38,8 +38,8 @@ func full(s *stage) *ID {
 	return id
 }
 
-// TestSoftCloseInUse: if an object of the ID is in use, Close names the user and does nothing: goroutines keep waiting,
-// and messages arrive. Otherwise it closes everything.
+// TestSoftCloseInUse: if an object of the ID is in use, Close names the user and changes nothing: goroutines keep
+// waiting, and messages arrive. Otherwise it closes everything.
 func TestSoftCloseInUse(t *testing.T) {
 	own := func(id *ID) *ibv.QPInitAttr {
 		a := softAttr
@@ -89,7 +89,7 @@ func TestSoftCloseInUse(t *testing.T) {
 			require.NoError(t, err)
 			pd, err := id.PD()
 			require.NoError(t, err)
-			require.NoError(t, id.PostRecvv(5, nil), "of no bytes")
+			require.NoError(t, id.PostRecvv(5, nil), "an empty receive")
 			child, err := kind.make(id, d, pd)
 			require.NoError(t, err)
 			var waits sync.WaitGroup
@@ -128,7 +128,7 @@ func TestSoftCloseInUse(t *testing.T) {
 
 type closer interface{ Close() error }
 
-// closers are closed in their order.
+// closers closes its elements in order.
 type closers []closer
 
 func (all closers) Close() (err error) {
@@ -182,8 +182,8 @@ func TestSoftCloseKeepsGroups(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftCloseLastTwo: of two IDs that are closed concurrently, one keeps the domain that a region uses, and all
-// of its objects.
+// TestSoftCloseLastTwo: if two IDs are closed concurrently while a region uses their domain, one of them keeps the
+// domain and all of its objects.
 func TestSoftCloseLastTwo(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 200 {
@@ -218,7 +218,8 @@ func TestSoftCloseLastTwo(t *testing.T) {
 	}
 }
 
-// TestSoftCloseDuringCreation: while objects are created in the ID's domain, Close closes all of the ID or nothing.
+// TestSoftCloseDuringCreation: Close is atomic while other goroutines create objects in the ID's domain: it closes
+// everything or nothing.
 func TestSoftCloseDuringCreation(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for range 500 {
@@ -268,8 +269,7 @@ func TestSoftDeviceListCloses(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWhileOthersCreate: objects that other IDs create on the device do not prevent closing its former only
-// user.
+// TestSoftCloseWhileOthersCreate: an ID can be closed while other IDs create objects on the same device.
 func TestSoftCloseWhileOthersCreate(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	var all sync.WaitGroup

@@ -43,7 +43,7 @@ func TestSoftDatagramTooLong(t *testing.T) {
 	require.NoError(t, mr.Close())
 }
 
-// TestSoftSeparateFamilies: a listener at the wildcard address of one family is not reached through the other.
+// TestSoftSeparateFamilies: a listener at one family's wildcard address is not reachable through the other family.
 func TestSoftSeparateFamilies(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	for at, other := range map[string]string{"0.0.0.0:7471": "[::1]:7471", "[::]:7472": "127.0.0.1:7472"} {

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestSoftErrorsNameID: every error of an ID contains its address, even for an unreachable peer and after Close, and
-// matches one type with errors.As.
+// TestSoftErrorsNameID: every error of an ID contains its address, even if the peer is unreachable or the ID closed,
+// and matches one type with errors.As.
 func TestSoftErrorsNameID(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id, err := CreateIDOn(f, rdmacm.PS_TCP)
@@ -42,7 +42,7 @@ func TestSoftErrorsNameID(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 
-	refused(id.ResolveRoute(soon(t), time.Second), "rdma_resolve_route: unbound ID: its address is not resolved yet")
+	refused(id.ResolveRoute(soon(t), time.Second), "rdma_resolve_route: unbound ID: address not resolved")
 	err = id.ResolveAddr(ended, none, at, time.Second)
 	refused(err, "rdma_resolve_addr: ID to 127.0.0.1:7471: context canceled")
 	assert.ErrorIs(t, err, context.Canceled)
@@ -53,14 +53,14 @@ func TestSoftErrorsNameID(t *testing.T) {
 	id = newIDOn(t, f)
 	require.NoError(t, id.ResolveAddr(soon(t), none, at, time.Second))
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
-	refused(id.Connect(soon(t), nil, nil), " to 127.0.0.1:7471: it has no queue pair: call CreateQP first, or set")
+	refused(id.Connect(soon(t), nil, nil), " to 127.0.0.1:7471: no queue pair: call CreateQP first, or set")
 	_, err = id.CreateQP(nil, nil, rdma.QueueOptions{})
-	refused(err, " to 127.0.0.1:7471: it needs attributes")
+	refused(err, " to 127.0.0.1:7471: the attributes are nil")
 	_, err = id.CreateQP(nil, &ibv.QPInitAttr{}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	err = id.Connect(soon(t), nil, nil)
-	refused(err, " to 127.0.0.1:7471: RDMA_CM_EVENT_REJECTED: no listener in this process, the only one that "+
-		"can reach its soft0; for a listener in another process, give each process a device soft@ADDRESS")
+	refused(err, " to 127.0.0.1:7471: RDMA_CM_EVENT_REJECTED: no listener in this process, and soft0 "+
+		"reaches no other; to connect processes, give each a device soft@ADDRESS")
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	name := id.name()
 	require.NoError(t, id.Close())
@@ -77,7 +77,7 @@ func TestSoftErrorsNameID(t *testing.T) {
 	require.NoError(t, id.Listen(1))
 	assert.True(t, id.LocalAddr().Addr().IsUnspecified())
 	assert.NotZero(t, id.LocalAddr().Port())
-	refused(id.ResolveAddr(soon(t), none, at, time.Second), "a listening ID has no peer")
+	refused(id.ResolveAddr(soon(t), none, at, time.Second), "the ID is listening")
 	_, _, err = id.GetRequest(ended)
 	refused(err, "rdma_get_request: ID 0.0.0.0:")
 	_, err = id.Event(ended)
@@ -95,7 +95,7 @@ func newIDOn(t *testing.T, f *soft.Fabric) *ID {
 func TestSoftDefaultCap(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	s.listen(1)
-	// inline data may use the space of the one entry
+	// the space of one entry also holds 16 bytes of inline data
 	plain := ibv.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16}
 	shared := ibv.QPCap{MaxSendWR: 64, MaxSendSGE: 1, MaxInlineData: 16}
 	id := s.resolved()
@@ -126,7 +126,7 @@ func TestSoftAcceptCanceled(t *testing.T) {
 	require.NoError(t, l.Listen(1))
 	require.NoError(t, client.ResolveAddr(soon(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
 	require.NoError(t, client.ResolveRoute(soon(t), time.Second))
-	// an ID without a queue pair does not send the confirmation by itself
+	// without a queue pair, the ID does not confirm until Establish is called
 	param := DefaultConnParam()
 	param.QPNum = 77
 	require.NoError(t, client.Migrate(keepChannel(t, f)))
@@ -180,8 +180,8 @@ func TestSoftPassivePeerLoss(t *testing.T) {
 	require.NoError(t, mb.Close())
 }
 
-// TestSoftEventsAreErrors: an event that ends an operation of an asynchronous ID converts to the error that a
-// synchronous one returns. Other events convert to nil.
+// TestSoftEventsAreErrors: Event.Err converts an event that ends an operation of an asynchronous ID to the error that a
+// synchronous one returns. It converts other events to nil.
 func TestSoftEventsAreErrors(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
 	id := s.withQP(s.resolved())
@@ -191,7 +191,7 @@ func TestSoftEventsAreErrors(t *testing.T) {
 	require.ErrorAs(t, err, &rejected)
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "rdma_connect: ID 127.0.0.1:")
-	assert.ErrorContains(t, err, "no listener in this process, the only one that can reach its soft1")
+	assert.ErrorContains(t, err, "no listener in this process, and soft1 reaches no other")
 	assert.Contains(t, id.NoAnswerHint(), "check that its program calls Accept")
 	require.NoError(t, id.WriteEvent(5, 0))
 	assert.NoError(t, s.event(s.here, rdmacm.CM_EVENT_USER).Err("rdma_connect"), "the status is the program's")

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// blockCQ creates a queue pair unknown to package rdma on the completion queue of another one's receives.
+// blockCQ creates a queue pair unknown to package rdma, which uses the completion queue of qp's receives.
 func blockCQ(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
 	t.Helper()
 	cq := qp.RecvCQ().Ptr()
@@ -43,7 +43,7 @@ func TestSoftCloseFails(t *testing.T) {
 	s.withQP(id)
 	d, err := id.Device()
 	require.NoError(t, err)
-	pd, err := d.AllocPD() // reused by CreateQP below
+	pd, err := d.AllocPD() // CreateQP below uses it again
 	require.NoError(t, err)
 	lasting, err := s.here.CreateID(rdmacm.PS_TCP) // keeps the device of the domain open
 	keep(t, lasting, err)
@@ -80,7 +80,7 @@ func TestSoftCloseFails(t *testing.T) {
 	require.NoError(t, id.Close())
 }
 
-// TestSoftCloseFailsAfterGroups: the error also lists the groups and requests that Close ended.
+// TestSoftCloseFailsAfterGroups: the error also counts the groups and requests that Close ended.
 func TestSoftCloseFailsAfterGroups(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id := newSoftID(t, f, rdmacm.PS_UDP)
@@ -98,7 +98,7 @@ func TestSoftCloseFailsAfterGroups(t *testing.T) {
 	err = id.Close()
 	assert.ErrorIs(t, err, syscall.EBUSY)
 	assert.ErrorContains(t, err, fmt.Sprintf("closed before it: QP %#x", qp.Num()))
-	assert.ErrorContains(t, err, "by then 1 multicast groups were left, and 0 requests rejected")
+	assert.ErrorContains(t, err, "after leaving 1 multicast groups and rejecting 0 requests")
 	assert.ErrorIs(t, id.Leave(group), syscall.EADDRNOTAVAIL)
 	require.NoError(t, libibverbs.DestroyQP(raw))
 	require.NoError(t, id.Close())

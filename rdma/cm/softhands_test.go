@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// hands is the shared state of goroutines that use the same IDs concurrently.
-type hands struct {
+// workers is the shared state of goroutines that use the same IDs concurrently.
+type workers struct {
 	f    *soft.Fabric
 	ch   *EventChannel
 	at   netip.AddrPort
@@ -31,7 +31,7 @@ type hands struct {
 	ctx  context.Context
 }
 
-func (h *hands) found(id *ID) {
+func (h *workers) track(id *ID) {
 	if id != nil {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -39,20 +39,20 @@ func (h *hands) found(id *ID) {
 	}
 }
 
-func (h *hands) one(r *rand.Rand) *ID {
+func (h *workers) one(r *rand.Rand) *ID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ids[r.IntN(len(h.ids))]
 }
 
-// do does a random operation, which may fail.
-func (h *hands) do(r *rand.Rand) {
+// do performs a random operation, which may fail.
+func (h *workers) do(r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(h.ctx, time.Duration(r.IntN(5000))*time.Microsecond)
 	defer cancel()
 	id := h.one(r)
 	request := func(e Event) {
 		if e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST {
-			h.found(e.ID)
+			h.track(e.ID)
 		}
 	}
 	all := []func(){
@@ -72,7 +72,7 @@ func (h *hands) do(r *rand.Rand) {
 		func() { id.Disconnect(ctx) },
 		func() { e, _ := id.Event(ctx); request(e) },
 		func() { e, _ := h.ch.Event(ctx); request(e) },
-		func() { child, _, _ := id.GetRequest(ctx); h.found(child) },
+		func() { child, _, _ := id.GetRequest(ctx); h.track(child) },
 		func() { id.Migrate(nil) },
 		func() { id.Migrate(h.ch) },
 		func() { id.Join(ctx, netip.MustParseAddrPort("239.1.1.1:0")) },
@@ -93,12 +93,12 @@ func (h *hands) do(r *rand.Rand) {
 	all[r.IntN(len(all))]()
 }
 
-// TestSoftIDUsedConcurrently: goroutines use IDs concurrently in any way. Nothing hangs, and nothing is leaked.
+// TestSoftIDUsedConcurrently: random concurrent operations on IDs neither hang nor leak.
 func TestSoftIDUsedConcurrently(t *testing.T) {
 	for seed := range uint64(30) {
 		f, err := soft.New(soft.Options{CMResponse: 50 * time.Millisecond})
 		require.NoError(t, err)
-		h := &hands{f: f, at: netip.MustParseAddrPort("127.0.0.2:7000"), attr: softAttr, ctx: soon(t)}
+		h := &workers{f: f, at: netip.MustParseAddrPort("127.0.0.2:7000"), attr: softAttr, ctx: soon(t)}
 		h.ch, err = CreateEventChannelOn(f)
 		require.NoError(t, err)
 		ps := rdmacm.PS_TCP
@@ -111,7 +111,7 @@ func TestSoftIDUsedConcurrently(t *testing.T) {
 			if i%2 == 0 {
 				require.NoError(t, id.Migrate(nil))
 			}
-			h.found(id)
+			h.track(id)
 		}
 		require.NoError(t, h.ids[0].Bind(h.at))
 		require.NoError(t, h.ids[0].Listen(4))
@@ -150,7 +150,8 @@ func TestSoftMigrateToOwnChannel(t *testing.T) {
 	assert.Same(t, id, e.ID)
 }
 
-// TestSoftMigrateWhileWaiting: a wait of a synchronous ID that becomes asynchronous fails without taking events.
+// TestSoftMigrateWhileWaiting: when an ID becomes asynchronous, a goroutine that waits for its events fails and
+// consumes no event.
 func TestSoftMigrateWhileWaiting(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
@@ -180,7 +181,7 @@ func TestSoftQPKept(t *testing.T) {
 	require.NoError(t, err)
 	id.setQP(0)
 	_, err = id.CreateQP(nil, &attr, rdma.QueueOptions{})
-	assert.ErrorContains(t, err, "it already has a queue pair")
+	assert.ErrorContains(t, err, "already has a queue pair")
 	assert.Same(t, qp, id.QP())
 	id.setQP(qp.Ptr())
 	require.NoError(t, qp.Close())

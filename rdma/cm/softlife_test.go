@@ -82,7 +82,7 @@ func TestSoftUndeliveredRequests(t *testing.T) {
 	}
 }
 
-// TestSoftMigrateKeepsEvents: events that were set aside during a wait move to the new channel.
+// TestSoftMigrateKeepsEvents: events that a wait has queued move to the new channel.
 func TestSoftMigrateKeepsEvents(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	ch, err := CreateEventChannelOn(f)
@@ -123,7 +123,7 @@ func TestSoftMigrateKeepsEvents(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
 	_, err = ch.Event(ctx)
-	assert.ErrorIs(t, err, context.DeadlineExceeded, "an event of an ID that is closed")
+	assert.ErrorIs(t, err, context.DeadlineExceeded, "events of a closed ID are dropped")
 }
 
 // TestSoftEventChannelCloseDuringCreation: either the channel is closed or an ID is created on it, never both.
@@ -150,7 +150,7 @@ func TestSoftEventChannelCloseDuringCreation(t *testing.T) {
 	}
 }
 
-// TestSoftCompletionWaitsEnd: a goroutine that waits behind another goroutine's wait stops when its context ends.
+// TestSoftCompletionWaitsEnd: a goroutine that waits for its turn to wait returns when its context ends.
 func TestSoftCompletionWaitsEnd(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -181,7 +181,7 @@ func TestSoftCompletionWaitsEnd(t *testing.T) {
 	}
 }
 
-// TestSoftAddrInfoClosedInUse: the result stays valid while C uses it in CreateEP, even after CreateEP has
+// TestSoftAddrInfoClosedInUse: a closed result stays allocated while C uses it in CreateEP, even after CreateEP has
 // returned.
 func TestSoftAddrInfoClosedInUse(t *testing.T) {
 	f := newFabric(t, soft.Options{})
@@ -210,8 +210,8 @@ func TestSoftAddrInfoClosedInUse(t *testing.T) {
 	}, tooLong, 10*time.Millisecond)
 }
 
-// TestSoftForeignEvents: if a wait of one ID takes the event of another that has moved to a new channel, a goroutine
-// that waits on that channel gets the event.
+// TestSoftForeignEvents: if one ID's wait takes an event of another ID that has moved to a new channel, a goroutine
+// that waits on that channel receives it.
 func TestSoftForeignEvents(t *testing.T) {
 	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
 	arrives := make(chan Event)

@@ -32,13 +32,13 @@ func TestSoftMappedGroups(t *testing.T) {
 		assert.Empty(t, id.groups)
 		err = id.Leave(names[0])
 		assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
-		assert.ErrorContains(t, err, "it has not joined the group")
+		assert.ErrorContains(t, err, "the ID has not joined the group")
 		require.NoError(t, id.Close())
 	}
 }
 
-// TestSoftSharedReceiveQueueLater: receives of a shared receive queue may have more entries than those posted
-// before to the ID's queue pair.
+// TestSoftSharedReceiveQueueLater: receives posted to a shared receive queue may have more entries than those posted to
+// the ID's queue pair before.
 func TestSoftSharedReceiveQueueLater(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
@@ -158,12 +158,12 @@ func TestSoftWrongKindOfID(t *testing.T) {
 	_, _, ofStreams := streams.Join(soon(t), netip.MustParseAddrPort("239.1.1.1:0"))
 	_, _, ofNobody := datagrams.Join(soon(t), netip.MustParseAddrPort("127.0.0.2:0"))
 	for reason, errs := range map[string][]error{
-		"not for datagrams": {datagrams.SetAckTimeout(9)},
-		"it needs the address of a multicast group, and an ID for datagrams": {ofStreams, ofNobody},
-		"of the same family as its own": {streams.ResolveAddr(soon(t),
+		"not for datagrams":                            {datagrams.SetAckTimeout(9)},
+		"needs a multicast address, and a datagram ID": {ofStreams, ofNobody},
+		"of the family that it is bound to": {streams.ResolveAddr(soon(t),
 			netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
-		"it is already bound": {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
-		"its address is not resolved yet": {newSoftID(t, f,
+		"already bound": {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
+		"address not resolved": {newSoftID(t, f,
 			rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
 	} {
 		for _, err := range errs {
@@ -175,7 +175,7 @@ func TestSoftWrongKindOfID(t *testing.T) {
 	assert.ErrorContains(t, streams.Listen(1), "the ID is already listening or connecting")
 }
 
-// TestSoftLateAckTimeout: an ACK timeout is rejected if it is set too late to take effect.
+// TestSoftLateAckTimeout: setting an ACK timeout that would no longer take effect fails.
 func TestSoftLateAckTimeout(t *testing.T) {
 	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)

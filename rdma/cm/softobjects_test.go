@@ -30,7 +30,7 @@ func TestSoftCounters(t *testing.T) {
 	assert.Equal(t, s.f.HWCounters(d.Name()), all)
 }
 
-// TestSoftLargestMessage: the maximum message size is queried once for connected queue pairs, and each time for
+// TestSoftLargestMessage: the maximum message size is queried once for connected queue pairs, and every time for
 // datagrams.
 func TestSoftLargestMessage(t *testing.T) {
 	s := newStage(t, rdmacm.PS_TCP)
@@ -62,7 +62,7 @@ func TestSoftCreateQPEx(t *testing.T) {
 		func() error { _, err := id.CreateSRQEx(nil, rdma.QueueOptions{}); return err },
 	} {
 		err := create()
-		assert.ErrorContains(t, err, "it needs attributes")
+		assert.ErrorContains(t, err, "the attributes are nil")
 		assert.ErrorIs(t, err, syscall.EINVAL)
 	}
 	attr := ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SQSigAll: 1, Cap: softAttr.Cap, CompMask: ibv.QP_INIT_ATTR_PD,
@@ -70,14 +70,14 @@ func TestSoftCreateQPEx(t *testing.T) {
 	before := attr
 	qp, err := id.CreateQPEx(&attr, rdma.QueueOptions{})
 	require.NoError(t, err)
-	assert.Equal(t, before, attr, "it belongs to the caller")
+	assert.Equal(t, before, attr, "the caller's attributes are unchanged")
 	assert.Same(t, pd, qp.PD())
 	_, err = id.CreateQPEx(&attr, rdma.QueueOptions{})
 	assert.ErrorContains(t, err, "rdma_create_qp_ex")
-	assert.ErrorContains(t, err, "it already has a queue pair")
+	assert.ErrorContains(t, err, "already has a queue pair")
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	mr, err := id.RegMsgs(make([]byte, 8))
-	require.NoError(t, err, "in the domain of the queue pair")
+	require.NoError(t, err, "created in the queue pair's domain")
 	require.NoError(t, id.PostRecv(5, mr.Bytes(), mr))
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	other := s.request()
@@ -122,22 +122,23 @@ func TestSoftCreateSRQEx(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotZero(t, number)
 	_, err = id.CreateSRQEx(&attr, rdma.QueueOptions{})
-	assert.ErrorContains(t, err, "it already has a shared receive queue")
+	assert.ErrorContains(t, err, "already has a shared receive queue")
 	qp, err := id.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_XRC_RECV, CompMask: ibv.QP_INIT_ATTR_XRCD,
 		XRCD: domain.Ptr()}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, ibv.QPT_XRC_RECV, qp.Type())
 	_, err = id.GetRecvComp(soon(t))
-	assert.ErrorContains(t, err, "the queue was created without a completion channel", "it is the queue of receives")
+	assert.ErrorContains(t, err, "the queue was created without a completion channel", "the queue of receives is used")
 	_, err = id.GetSendComp(soon(t))
-	assert.ErrorContains(t, err, "its queue pair has no such completion queue")
+	assert.ErrorContains(t, err, "the queue pair has no such completion queue")
 	require.NoError(t, qp.Close())
 	require.NoError(t, srq.Close())
 	require.NoError(t, cq.Close())
 	require.NoError(t, domain.Close())
 }
 
-// TestSoftXRC: the shared receive queue of a target is of type XRC, and completes in the queue where C waits.
+// TestSoftXRC: the shared receive queue of a target is of type XRC, and its completions arrive in the queue that C
+// polls.
 func TestSoftXRC(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	end := func(at string, flags rdmacm.AddrInfoFlags, kind ibv.QPType) *ID {

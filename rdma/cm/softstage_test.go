@@ -15,7 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// stage is a fabric with a virtual clock and two event channels. One goroutine is the program of both sides.
+// stage is a fabric with a virtual clock and an event channel for each side. One goroutine runs the programs of both
+// sides.
 type stage struct {
 	t            *testing.T
 	f            *soft.Fabric
@@ -56,7 +57,7 @@ func (s *stage) listen(backlog int) {
 	require.NoError(s.t, l.Listen(backlog))
 }
 
-// event returns the next event of a channel, and checks its type and that no other event follows.
+// event returns the next event of a channel. It fails unless it has type want and no other event follows.
 func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
 	s.t.Helper()
 	e, err := ch.Event(soon(s.t))
@@ -65,7 +66,7 @@ func (s *stage) event(ch *EventChannel, want rdmacm.CMEventType) Event {
 	return e
 }
 
-// success is event for an event without error.
+// success is event that also fails if the event has an error status.
 func (s *stage) success(ch *EventChannel, want rdmacm.CMEventType) {
 	s.t.Helper()
 	require.Zero(s.t, s.event(ch, want).Status)
@@ -114,7 +115,7 @@ func (s *stage) connect() {
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
 }
 
-// elapsed returns the time of the fabric since a time.
+// elapsed returns the fabric's time since a time.
 func (s *stage) elapsed(since time.Duration) time.Duration { return s.f.Now() - since }
 
 // sixteenTimes is Linux's timeout of a request with all retransmissions.

@@ -23,7 +23,7 @@ func (id *ID) destroySRQ(srq *ibv.SRQ) error {
 	})
 }
 
-// SRQ returns the ID's shared receive queue, or nil. Close its queue pairs first.
+// SRQ returns the ID's shared receive queue, or nil. Close the queue pairs that use it before it.
 //
 // C: rdma_destroy_srq
 //
@@ -34,9 +34,9 @@ func (id *ID) SRQ() *rdma.SRQ {
 	return id.objects.srq
 }
 
-// CreateSRQ creates the ID's shared receive queue. Queue pairs that the ID creates later use it. A nil pd means
-// [ID.PD]. If the ID is for queue pairs of type XRC_RECV (see [Hints]), the queue is of type XRC, in the domain of all
-// IDs on the device, and completes in a completion queue that the ID creates for it: GetRecvComp waits there.
+// CreateSRQ creates the ID's shared receive queue, which queue pairs that the ID creates later use. A nil pd means
+// [ID.PD]. On an ID for queue pairs of type XRC_RECV (see [Hints]), the queue is of type XRC, in the XRC domain that
+// all IDs on the device share. The ID creates a completion queue for it, on which GetRecvComp waits.
 //
 // C: rdma_create_srq
 //
@@ -52,7 +52,7 @@ func (id *ID) CreateSRQ(pd *rdma.PD, attr ibv.SRQAttr, o rdma.QueueOptions) (*rd
 	return id.createSRQ("rdma_create_srq", ex, o)
 }
 
-// queuePairType returns the type of C's ID.
+// queuePairType returns the queue pair type of C's ID.
 func (id *ID) queuePairType() ibv.QPType {
 	if id.use("", id.name) != nil {
 		return 0
@@ -61,7 +61,7 @@ func (id *ID) queuePairType() ibv.QPType {
 	return id.c.QPType
 }
 
-// CreateSRQEx is CreateSRQ for any kind of queue; the CompMask of attr selects its valid fields. For XRC, attr may name
+// CreateSRQEx is CreateSRQ for any type of queue; the CompMask of attr selects its valid fields. For XRC, attr may name
 // the completion queue and the domain.
 //
 // C: rdma_create_srq_ex
@@ -87,17 +87,17 @@ func (id *ID) createSRQ(verb string, attr *ibv.SRQInitAttrEx, o rdma.QueueOption
 	id.changes.Lock()
 	defer id.changes.Unlock()
 	if id.c.SRQ != 0 {
-		return nil, verberr.Invalid(verb, id.name(), "it already has a shared receive queue")
+		return nil, verberr.Invalid(verb, id.name(), "already has a shared receive queue")
 	}
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
 		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, ibv.PtrTo(s.pd.C())
 	}
-	if err := id.objects.closeSides(ofSRQ); err != nil { // of a queue that its user has closed
+	if err := id.objects.closeSides(ofSRQ); err != nil { // left over from a queue that the caller has closed
 		return nil, err
 	}
 	if attr.SRQType == ibv.SRQT_XRC && attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 &&
 		(attr.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 || attr.CQ == 0) {
-		if err := id.objects.makeCQ(s.device, ofSRQ, attr.Attr.MaxWR); err != nil {
+		if err := id.objects.createCQ(s.device, ofSRQ, attr.Attr.MaxWR); err != nil {
 			return nil, errors.Join(id.failed(verb, err), id.objects.closeSides(ofSRQ))
 		}
 		attr.CompMask, attr.CQ = attr.CompMask|ibv.SRQ_INIT_ATTR_CQ, id.objects.cqs[ofSRQ].Ptr()

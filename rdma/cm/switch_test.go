@@ -56,13 +56,14 @@ func TestNilBackendUsesEnvironment(t *testing.T) {
 	assert.Equal(t, netip.MustParseAddrPort("127.0.0.2:7"), info.Destination())
 	info.Close()
 
-	if id, err := CreateIDOn(runtime.Native, rdmacm.PS_TCP); err == nil { // the machine has a connection manager
+	if id, err := CreateIDOn(runtime.Native, rdmacm.PS_TCP); err == nil { // this machine has RDMA
 		assert.ErrorIs(t, id.Bind(netip.MustParseAddrPort("127.0.0.2:0")), syscall.ENODEV)
 		assert.NoError(t, id.Close())
 	}
 }
 
-// TestSoftUnknownAddress: resolving an address of no device fails at once with a list of addresses.
+// TestSoftUnknownAddress: resolving an address that no device has fails at once, and the error lists the known
+// addresses.
 func TestSoftUnknownAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Name: "left"},
 		{Name: "right", Address: netip.MustParseAddr("10.0.0.2")}}})
@@ -70,11 +71,11 @@ func TestSoftUnknownAddress(t *testing.T) {
 	start, id := time.Now(), newSoftID(t, f, rdmacm.PS_TCP)
 	err := id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.1:7"), time.Second)
 	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
-	assert.ErrorContains(t, err, "no device has the address"+known+" in this process, and a device soft@ADDRESS "+
-		"reaches others")
+	assert.ErrorContains(t, err, "no device has the address"+known+" in this process; use a device soft@ADDRESS "+
+		"to reach others")
 	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.9:7")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
-	assert.ErrorContains(t, err, "it is not an address of this machine"+known)
+	assert.ErrorContains(t, err, "not an address of this machine"+known)
 	assert.Less(t, time.Since(start), 3*time.Second)
 	_, err = GetAddrInfoOn(soon(t), f, "middle", "7", Hints{})
 	var unknown *AddrInfoError

@@ -14,9 +14,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// The functions of rdma_verbs.h post one request at a time to the ID's own queues. These are the queue pair's checked
-// queues, so package rdma's accounting and rules apply: a request that is invalid in the queue pair's state returns an
-// error that names the state. A context is the 64-bit wr_id of the completion.
+// The functions of rdma_verbs.h post one request at a time to the ID's queues, through the queue pair's checked queues,
+// so package rdma's accounting and rules apply: posting a request that is invalid in the queue pair's state fails with
+// an error that names the state. A context is the 64-bit wr_id of the completion.
 
 // address returns the address of a value.
 func address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }
@@ -26,16 +26,16 @@ type verbsQueue struct {
 	mu    sync.Mutex
 	sends *rdma.SendBatch
 	recvs *rdma.RecvBatch
-	most  int // entries of a receive in recvs
+	limit int // scatter/gather entries per receive in recvs
 
-	turns [2]chan struct{} // each holds a token while a goroutine waits: for a send's completion, and for a receive's
+	turns [2]chan struct{} // by side; holds a token while a goroutine waits for a completion
 	wcs   [2][]ibv.WC
 }
 
-// holdRecv makes room for a receive with a number of entries: the shared receive queue may accept more than an earlier
-// queue pair.
-func (v *verbsQueue) holdRecv(most int) (err error) {
-	if v.recvs != nil && v.most >= most {
+// holdRecv makes room in recvs for a receive with limit entries. A shared receive queue may allow more of them than an
+// earlier queue pair did.
+func (v *verbsQueue) holdRecv(limit int) (err error) {
+	if v.recvs != nil && v.limit >= limit {
 		return nil
 	}
 	if v.recvs != nil {
@@ -43,8 +43,8 @@ func (v *verbsQueue) holdRecv(most int) (err error) {
 			return err
 		}
 	}
-	v.recvs, err = rdma.NewRecvBatch(1, most)
-	v.most = most
+	v.recvs, err = rdma.NewRecvBatch(1, limit)
+	v.limit = limit
 	return err
 }
 
@@ -73,8 +73,9 @@ func (v *verbsQueue) close() error {
 // Man: rdma_reg_msgs(3), rdma_dereg_mr(3)
 func (id *ID) RegMsgs(b []byte) (*rdma.MR, error) { return id.reg("rdma_reg_msgs", b, 0) }
 
-// RegRead registers memory that the peer may read. Called once on a listener that is bound to an address of a device,
-// it serves all peers whose IDs have their queue pairs in the same protection domain, which is the default of CreateQP.
+// RegRead registers memory that the peer may read. A region registered on a listener that is bound to a device's
+// address is valid for all peers whose IDs have their queue pairs in the same protection domain, which is CreateQP's
+// default.
 //
 // C: rdma_reg_read
 //
@@ -113,7 +114,7 @@ func (id *ID) domain() (*rdma.PD, error) {
 	return s.pd, nil
 }
 
-// element describes memory in a region, or without a region for inline data.
+// element returns the scatter/gather entry for b in region mr; mr is nil for inline data.
 func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	s := ibv.SGE{Addr: uint64(address(unsafe.SliceData(b))), Length: uint32(len(b))}
 	if uint64(len(b)) > math.MaxUint32 {
@@ -124,7 +125,7 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 		return s, nil
 	}
 	r := mr.Region()
-	if len(b) == 0 { // an empty slice has no unique address
+	if len(b) == 0 { // an empty slice may have any address
 		s.Addr = r.Address
 	}
 	if s.Addr < r.Address || s.Addr-r.Address > r.Length || uint64(len(b)) > r.Length-(s.Addr-r.Address) {
@@ -134,8 +135,8 @@ func element(verb string, b []byte, mr *rdma.MR) (ibv.SGE, error) {
 	return s, nil
 }
 
-// PostRecv posts a receive into b, which lies in the region mr, to the ID's shared receive queue or else to its queue
-// pair. It may be posted before the connection is established. The device owns b until the receive has completed.
+// PostRecv posts a receive into b, which lies in region mr, to the ID's shared receive queue, or else to its queue
+// pair. Receives may be posted before the connection is established. The device owns b until the receive has completed.
 //
 // C: rdma_post_recv
 //
@@ -152,7 +153,7 @@ func (id *ID) PostRecv(context uint64, b []byte, mr *rdma.MR) error {
 	return id.postRecv(verb, context, s)
 }
 
-// PostRecvv is PostRecv into several pieces.
+// PostRecvv is PostRecv with a scatter list.
 //
 // C: rdma_post_recvv
 //
@@ -168,21 +169,21 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 	defer id.done()
 	qp, srq := id.QP(), id.SRQ()
 	if qp == nil && srq == nil {
-		return verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
+		return verberr.Invalid(verb, id.name(), "no queue pair: call CreateQP first")
 	}
 	v := &id.verbs
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	most := uint32(0)
+	limit := uint32(0)
 	if srq != nil {
-		most = srq.Cap().MaxSGE
+		limit = srq.Cap().MaxSGE
 	} else {
-		most = qp.Cap().MaxRecvSGE
+		limit = qp.Cap().MaxRecvSGE
 	}
-	if uint32(len(sges)) > most {
-		return verberr.Invalid(verb, id.name(), "%d entries exceed the queue's maximum, %d", len(sges), most)
+	if uint32(len(sges)) > limit {
+		return verberr.Invalid(verb, id.name(), "%d entries exceed the queue's maximum, %d", len(sges), limit)
 	}
-	if err := v.holdRecv(int(most)); err != nil {
+	if err := v.holdRecv(int(limit)); err != nil {
 		return err
 	}
 	v.recvs.Reset()
@@ -199,9 +200,9 @@ func (id *ID) postRecv(verb string, context uint64, sges ...ibv.SGE) error {
 	return id.failed(verb, err)
 }
 
-// PostSend posts a send of b, which lies in the region mr, or is copied if mr is nil and flags have IBV_SEND_INLINE.
-// Without inline data, the device owns b until the send has completed. It has a completion only with IBV_SEND_SIGNALED,
-// unless all sends of the queue pair are signaled.
+// PostSend posts a send of b. b lies in region mr, or is copied if mr is nil and flags include IBV_SEND_INLINE. Without
+// IBV_SEND_INLINE, the device owns b until the send has completed. A completion is generated only with
+// IBV_SEND_SIGNALED, unless all sends of the queue pair are signaled.
 //
 // C: rdma_post_send
 //
@@ -211,7 +212,7 @@ func (id *ID) PostSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlag
 		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(context) })
 }
 
-// PostRead posts a read of the peer's memory at remote, under its key rkey, into b.
+// PostRead posts a read into b from the peer's memory at address remote with key rkey.
 //
 // C: rdma_post_read
 //
@@ -225,7 +226,7 @@ func (id *ID) PostRead(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFlag
 		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
 }
 
-// PostWrite posts a write of b into the peer's memory at remote, under its key rkey; mr is nil for inline data.
+// PostWrite posts a write of b to the peer's memory at address remote with key rkey. mr is nil for inline data.
 //
 // C: rdma_post_write
 //
@@ -235,7 +236,7 @@ func (id *ID) PostWrite(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFla
 		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
 }
 
-// PostUDSend posts a datagram to the queue pair qpn, with an address handle and the connection manager's Q_Key.
+// PostUDSend posts a datagram to queue pair qpn, with an address handle and the connection manager's Q_Key.
 //
 // C: rdma_post_ud_send
 //
@@ -250,7 +251,7 @@ func (id *ID) PostUDSend(context uint64, b []byte, mr *rdma.MR, flags ibv.SendFl
 	})
 }
 
-// PostSendv is PostSend of several pieces.
+// PostSendv is PostSend with a gather list.
 //
 // C: rdma_post_sendv
 //
@@ -260,7 +261,7 @@ func (id *ID) PostSendv(context uint64, sges []ibv.SGE, flags ibv.SendFlags) err
 		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(context) })
 }
 
-// PostReadv is PostRead into several pieces.
+// PostReadv is PostRead with a scatter list.
 //
 // C: rdma_post_readv
 //
@@ -270,7 +271,7 @@ func (id *ID) PostReadv(context uint64, sges []ibv.SGE, flags ibv.SendFlags, rem
 		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Read(context, remote, rkey) })
 }
 
-// PostWritev is PostWrite of several pieces.
+// PostWritev is PostWrite with a gather list.
 //
 // C: rdma_post_writev
 //
@@ -280,7 +281,7 @@ func (id *ID) PostWritev(context uint64, sges []ibv.SGE, flags ibv.SendFlags, re
 		func(batch *rdma.SendBatch) rdma.SendRequest { return batch.Write(context, remote, rkey) })
 }
 
-// postOne posts one piece of memory.
+// postOne posts a request for one buffer.
 func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags,
 	request func(*rdma.SendBatch) rdma.SendRequest) error {
 	s, err := element(verb, b, mr)
@@ -297,7 +298,7 @@ func (id *ID) postOne(verb string, b []byte, mr *rdma.MR, flags ibv.SendFlags,
 	return id.post(verb, []ibv.SGE{s}, flags, request)
 }
 
-// post posts pieces of memory.
+// post posts a request for a list of buffers.
 func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags,
 	request func(*rdma.SendBatch) rdma.SendRequest) error {
 	return id.postWith(verb, flags, len(sges), 0, func(batch *rdma.SendBatch) rdma.SendRequest {
@@ -309,7 +310,7 @@ func (id *ID) post(verb string, sges []ibv.SGE, flags ibv.SendFlags,
 	})
 }
 
-// postWith posts a request with a number of entries or of inline bytes.
+// postWith posts the request that fill adds, with the given number of entries or inline bytes.
 func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int,
 	fill func(*rdma.SendBatch) rdma.SendRequest) error {
 	if err := id.use(verb, id.name); err != nil {
@@ -318,14 +319,14 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int,
 	defer id.done()
 	qp := id.QP()
 	if qp == nil {
-		return verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
+		return verberr.Invalid(verb, id.name(), "no queue pair: call CreateQP first")
 	}
-	if most := qp.Cap().MaxSendSGE; uint32(sges) > most {
-		return verberr.Invalid(verb, id.name(), "%d entries exceed the queue pair's maximum, %d", sges, most)
+	if limit := qp.Cap().MaxSendSGE; uint32(sges) > limit {
+		return verberr.Invalid(verb, id.name(), "%d entries exceed the queue pair's maximum, %d", sges, limit)
 	}
-	if most := qp.Cap().MaxInlineData; inline > int(most) {
+	if limit := qp.Cap().MaxInlineData; inline > int(limit) {
 		return verberr.Invalid(verb, id.name(),
-			"%d inline bytes exceed the queue pair's maximum, %d (max_inline_data)", inline, most)
+			"%d inline bytes exceed the queue pair's maximum, %d (max_inline_data)", inline, limit)
 	}
 	v := &id.verbs
 	v.mu.Lock()
@@ -342,10 +343,10 @@ func (id *ID) postWith(verb string, flags ibv.SendFlags, sges, inline int,
 	return id.failed(verb, err)
 }
 
-// GetSendComp waits for a completion of the ID's sends. The error is that of the wait; the completion's Status reports
-// whether the send succeeded, and [rdma.CompletionErr] explains it. If several goroutines wait, each gets one
-// completion. Closing the ID ends the wait if the ID created the completion queue. If the queue was passed to CreateQP,
-// close the queue or end ctx.
+// GetSendComp waits for a completion of the ID's sends. The error concerns only the wait; the completion's Status
+// reports whether the send succeeded, and [rdma.CompletionErr] explains it. If several goroutines wait, each gets one
+// completion. Closing the ID ends the wait if the ID created the completion queue. If it was passed to CreateQP, close
+// the queue or end ctx.
 //
 // C: rdma_get_send_comp
 //
@@ -354,8 +355,8 @@ func (id *ID) GetSendComp(ctx context.Context) (ibv.WC, error) {
 	return id.completion(ctx, "rdma_get_send_comp", ofSends)
 }
 
-// GetRecvComp waits for a completion of the ID's receives, in the completion queue of its shared receive queue if that
-// has its own, as those of type XRC do, or else in that of its queue pair.
+// GetRecvComp waits for a completion of the ID's receives. It waits on the completion queue of the ID's shared receive
+// queue if that has one, as type XRC does, or else on that of its queue pair.
 //
 // C: rdma_get_recv_comp
 //
@@ -364,7 +365,7 @@ func (id *ID) GetRecvComp(ctx context.Context) (ibv.WC, error) {
 	return id.completion(ctx, "rdma_get_recv_comp", ofRecvs)
 }
 
-// completes returns the completion queue of a side, or nil.
+// completes returns the completion queue of a side. It is nil if the queue pair has none.
 func (id *ID) completes(verb string, side int) (*rdma.CQ, error) {
 	if err := id.use(verb, id.name); err != nil {
 		return nil, err
@@ -375,7 +376,7 @@ func (id *ID) completes(verb string, side int) (*rdma.CQ, error) {
 	case side == ofRecvs && srq != nil && srq.CQ() != nil:
 		return srq.CQ(), nil
 	case qp == nil:
-		return nil, verberr.Invalid(verb, id.name(), "it has no queue pair: call CreateQP first")
+		return nil, verberr.Invalid(verb, id.name(), "no queue pair: call CreateQP first")
 	case side == ofRecvs:
 		return qp.RecvCQ(), nil
 	}
@@ -383,12 +384,12 @@ func (id *ID) completes(verb string, side int) (*rdma.CQ, error) {
 }
 
 func (id *ID) completion(ctx context.Context, verb string, side int) (ibv.WC, error) {
-	q, err := id.completes(verb, side) // closing the ID closes a queue that it created, which ends the wait
+	q, err := id.completes(verb, side) // if the ID created the queue, closing the ID ends the wait
 	if err != nil {
 		return ibv.WC{}, err
 	}
 	if q == nil {
-		return ibv.WC{}, verberr.Invalid(verb, id.name(), "its queue pair has no such completion queue")
+		return ibv.WC{}, verberr.Invalid(verb, id.name(), "the queue pair has no such completion queue")
 	}
 	turn := id.verbs.turns[side]
 	select {

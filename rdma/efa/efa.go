@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package efa is what only devices of EFA have, over the objects of package rdma: scalable reliable datagrams.
+// Package efa adds features of EFA devices to package rdma: scalable reliable datagrams (SRD).
 package efa
 
 import (
@@ -12,12 +12,13 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	_ "github.com/goverbs/goverbs/rdma/native/efa" // native devices, for programs that use this package
+	_ "github.com/goverbs/goverbs/rdma/native/efa" // adds EFA to package native
 )
 
-// CreateQP makes a queue pair of EFA's: with attr's type IBV_QPT_DRIVER and EFADV_QP_DRIVER_TYPE_SRD, one of scalable
-// reliable datagrams. Each request says where it goes, as a UD datagram does: [rdma.SendRequest.UD] and
-// [rdma.WRRequest.UD], with an address handle. attr is that of [rdma.Device.CreateQPEx], and names a protection domain.
+// CreateQP creates a queue pair with EFA's attributes. For scalable reliable datagrams, set attr's type to
+// IBV_QPT_DRIVER and efa's to EFADV_QP_DRIVER_TYPE_SRD. As with UD, each request needs a destination:
+// [rdma.SendRequest.UD] or [rdma.WRRequest.UD], with an address handle. attr is as for [rdma.Device.CreateQPEx], and
+// must name a protection domain.
 //
 // C: efadv_create_qp_ex
 //
@@ -28,14 +29,14 @@ func CreateQP(d *rdma.Device, attr *ibv.QPInitAttrEx, efa *efadv.QPInitAttr, o r
 		return nil, verberr.Invalid(verb, "", "the device is nil")
 	}
 	if efa == nil {
-		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
+		return nil, verberr.Invalid(verb, d.Name(), "the attributes are nil")
 	}
 	return d.CreateQPBy(verb, attr, o, func(own *ibv.QPInitAttrEx) (*ibv.QP, error) {
 		return libefa.CreateQPEx(d.C(), own, efa, uint32(unsafe.Sizeof(*efa)))
 	}, libibverbs.DestroyQP)
 }
 
-// CreateDriverQP is CreateQP for libraries that are older than that: without an [rdma.WRProgram].
+// CreateDriverQP is CreateQP for libraries that lack efadv_create_qp_ex. The queue pair has no [rdma.WRProgram].
 //
 // C: efadv_create_driver_qp
 //
@@ -47,7 +48,7 @@ func CreateDriverQP(p *rdma.PD, attr *ibv.QPInitAttr, kind efadv.QPDriverType, o
 	}
 	d := p.Device()
 	if attr == nil {
-		return nil, verberr.Invalid(verb, d.Name(), "there are no attributes")
+		return nil, verberr.Invalid(verb, d.Name(), "the attributes are nil")
 	}
 	ex := &ibv.QPInitAttrEx{
 		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,

@@ -63,6 +63,6 @@ func TestScalableReliableDatagrams(t *testing.T) {
 		"efadv_create_qp_ex":     second(efa.CreateQP(d, new(ibv.QPInitAttrEx), nil, rdma.QueueOptions{})),
 		"efadv_create_driver_qp": second(efa.CreateDriverQP(pd, nil, 0, rdma.QueueOptions{})),
 	} {
-		assert.EqualError(t, err, verb+": fake: there are no attributes: invalid argument")
+		assert.EqualError(t, err, verb+": fake: the attributes are nil: invalid argument")
 	}
 }

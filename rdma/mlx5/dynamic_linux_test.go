@@ -22,7 +22,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// dcEnd is a device with what initiators and targets need.
+// dcEnd is a device with the objects for initiators and targets.
 type dcEnd struct {
 	t      *testing.T
 	device *rdma.Device
@@ -30,14 +30,19 @@ type dcEnd struct {
 	cq     *rdma.CQ
 	mr     *rdma.MR
 	gid    ibv.GIDEntry
+
+	timeout uint8 // of initiators
 }
 
 const dcAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ | ibv.ACCESS_REMOTE_ATOMIC
 
 func newDCEnd(t *testing.T, f *soft.Fabric, name string, size int) *dcEnd {
-	e := &dcEnd{t: t}
 	device, err := rdma.OpenOn(f, name)
-	e.device = vendorrig.Keep(t, device, err)
+	return newDCEndOn(t, device, err, size)
+}
+
+func newDCEndOn(t *testing.T, device *rdma.Device, err error, size int) *dcEnd {
+	e := &dcEnd{t: t, device: vendorrig.Keep(t, device, err), timeout: 10}
 	pd, err := e.device.AllocPD()
 	e.pd = vendorrig.Keep(t, pd, err)
 	cq, err := e.device.CreateCQ(4096, nil, 0)
@@ -49,9 +54,11 @@ func newDCEnd(t *testing.T, f *soft.Fabric, name string, size int) *dcEnd {
 	return e
 }
 
-func (e *dcEnd) ah(to *dcEnd) *rdma.AH {
+func (e *dcEnd) ah(to *dcEnd) *rdma.AH { return e.ahTo(to.gid.GID) }
+
+func (e *dcEnd) ahTo(gid ibv.GID) *rdma.AH {
 	attr := &ibv.AHAttr{IsGlobal: 1, PortNum: 1}
-	attr.GRH.DGID, attr.GRH.SGIDIndex, attr.GRH.HopLimit = to.gid.GID, uint8(e.gid.GIDIndex), 64
+	attr.GRH.DGID, attr.GRH.SGIDIndex, attr.GRH.HopLimit = gid, uint8(e.gid.GIDIndex), 64
 	ah, err := e.pd.CreateAH(attr)
 	return vendorrig.Keep(e.t, ah, err)
 }
@@ -98,12 +105,12 @@ func (e *dcEnd) connect(dci *rdma.QP) {
 		ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT))
 	require.NoError(e.t, dci.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024},
 		ibv.QP_STATE|ibv.QP_PATH_MTU))
-	require.NoError(e.t, dci.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS, Timeout: 10, RetryCnt: 7, RNRRetry: 7,
+	require.NoError(e.t, dci.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS, Timeout: e.timeout, RetryCnt: 7, RNRRetry: 7,
 		MaxRdAtomic: 4}, ibv.QP_STATE|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC|
 		ibv.QP_SQ_PSN))
 }
 
-// post posts a program of requests, of which each has its target.
+// post posts a program of requests, each with its own target.
 func (e *dcEnd) post(dci *rdma.QP, build func(p *rdma.WRProgram)) {
 	p, err := dci.NewWRProgram()
 	require.NoError(e.t, err)
@@ -203,7 +210,7 @@ func TestDynamicTraffic(t *testing.T) {
 	})
 }
 
-// TestDynamicManyInitiators: initiators share a target, whose receives complete for each of them in order.
+// TestDynamicManyInitiators: several initiators share a target. Receives complete in order for each initiator.
 func TestDynamicManyInitiators(t *testing.T) {
 	onWires(t, func(t *testing.T, a, b *dcEnd) {
 		const initiators, messages = 16, 4
@@ -235,7 +242,7 @@ func TestDynamicManyInitiators(t *testing.T) {
 	})
 }
 
-// TestDynamicIdleInitiators: a target serves more initiators than it keeps connections of.
+// TestDynamicIdleInitiators: a target serves more initiators than it keeps connections for.
 func TestDynamicIdleInitiators(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	fabric = vendorrig.Keep(t, fabric, err)
@@ -258,8 +265,8 @@ func TestDynamicIdleInitiators(t *testing.T) {
 	assert.EqualValues(t, 2*len(all), binary.NativeEndian.Uint64(b.mr.Bytes()))
 }
 
-// TestDynamicErrors: a wrong access key or a wrong remote key breaks the initiator, whose further requests are flushed,
-// and nobody else.
+// TestDynamicErrors: a wrong access key or remote key moves only that initiator to the error state and flushes its
+// later requests.
 func TestDynamicErrors(t *testing.T) {
 	onWires(t, func(t *testing.T, a, b *dcEnd) {
 		dct, srq := b.target(dcKey)
@@ -305,7 +312,7 @@ func TestDynamicErrors(t *testing.T) {
 	})
 }
 
-// TestDynamicNotReady: a target without receives makes its initiator wait.
+// TestDynamicNotReady: an initiator waits while its target has no receives.
 func TestDynamicNotReady(t *testing.T) {
 	onWires(t, func(t *testing.T, a, b *dcEnd) {
 		dct, srq := b.target(dcKey)
@@ -323,7 +330,7 @@ func TestDynamicNotReady(t *testing.T) {
 	})
 }
 
-// TestDynamicInvalid: attributes and requests that dynamic connections do not have.
+// TestDynamicInvalid: attributes and requests that dynamic connections do not support fail.
 func TestDynamicInvalid(t *testing.T) {
 	fabric, err := soft.New(soft.Options{})
 	fabric = vendorrig.Keep(t, fabric, err)
@@ -338,7 +345,7 @@ func TestDynamicInvalid(t *testing.T) {
 	defer b.Close()
 	b.Send(1)
 	_, err = dci.PostSend(b)
-	assert.Error(t, err, "ibv_post_send cannot name a target")
+	assert.Error(t, err, "ibv_post_send has no target")
 	dct, _ := e.target(1)
 	assert.Error(t, dct.Modify(&ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_DRIVER, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), PD: e.pd.Ptr(),

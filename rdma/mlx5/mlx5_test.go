@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// TestDynamicConnections: an initiator's request names its destination, and a target has its number when it can
+// TestDynamicConnections: an initiator's request contains its destination, and a target has a number once it can
 // receive.
 func TestDynamicConnections(t *testing.T) {
 	f, d, pd, cq := vendorrig.Open(t)
@@ -72,12 +72,15 @@ func TestDynamicConnections(t *testing.T) {
 	assert.Equal(t, []string{"start", "send", "sge", "dc_addr", "complete"}, calls)
 	p.Reset()
 	mlx5.DCStream(p.Send(1).SGE(1, 2, 3), 0x1000, 77, 1, 5)
-	assert.ErrorIs(t, dci.PostProgram(p), rdma.ErrNotSupported, "it was created without streams")
+	assert.ErrorIs(t, dci.PostProgram(p), rdma.ErrNotSupported, "created without streams")
 	p.Reset()
-	first := p.Send(1)
+	first := mlx5.DC(p.Send(1).SGE(1, 2, 3), 0x1000, 77, 1)
 	p.Send(2)
 	mlx5.DC(first, 0x1000, 77, 1)
-	assert.ErrorContains(t, p.Err(), "for a request that others follow")
+	assert.ErrorContains(t, p.Err(), "must be set before the next request")
+	p.Reset()
+	p.Send(1).SGE(1, 2, 3)
+	assert.ErrorContains(t, dci.PostProgram(p), "it has no address: set UD or mlx5.DC")
 	ex.QPBase.State = ibv.QPS_RESET
 	require.NoError(t, dci.Close())
 
@@ -100,7 +103,7 @@ func TestDynamicConnections(t *testing.T) {
 	assert.ErrorIs(t, err, rdma.ErrNotSupported)
 	dv = &mlx5dv.QPInitAttr{CompMask: mlx5dv.QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 		CreateFlags: mlx5dv.QP_CREATE_OOO_DP}
-	const reason = "the data path in Go counts on receives that complete in their order"
+	const reason = "the data path in Go requires that receives complete in order"
 	native := direct.New(nil, os.LookupEnv, true)
 	_, err = mlx5.CreateQP(d, attr, dv, rdma.QueueOptions{Path: native})
 	assert.ErrorContains(t, err, reason)
@@ -111,10 +114,10 @@ func TestDynamicConnections(t *testing.T) {
 	d.UsePath(nil)
 	assert.Nil(t, d.Path())
 	_, err = mlx5.CreateQP(d, attr, nil, rdma.QueueOptions{})
-	assert.EqualError(t, err, "mlx5dv_create_qp: fake: there are no attributes: invalid argument")
+	assert.EqualError(t, err, "mlx5dv_create_qp: fake: the attributes are nil: invalid argument")
 }
 
-// withoutCQs is a data path whose completion queues need no libmlx5, and do nothing.
+// withoutCQs is a data path whose completion queues do nothing and need no libmlx5.
 type withoutCQs struct{ *direct.Queues }
 
 func (withoutCQs) CQ(*ibv.CQ) (datapath.Queue, error) { return idle{}, nil }
@@ -125,7 +128,8 @@ func (idle) Inspect() string                { return "" }
 func (idle) Held(*lock.Lock)                {}
 func (idle) End(destroy func() error) error { return destroy() }
 
-// TestRefusedFlags: queue pairs whose requests have headers (IPoIB's) have no data path in Go, and go to C without one.
+// TestRefusedFlags: the data path rejects queue pairs whose requests have headers (IPoIB's). Without a Path, C creates
+// them.
 func TestRefusedFlags(t *testing.T) {
 	f, d, pd, inC := vendorrig.Open(t)
 	f.Do["ibv_create_qp_ex"] = f.Do["ibv_create_qp"]
@@ -144,6 +148,6 @@ func TestRefusedFlags(t *testing.T) {
 	cq = vendorrig.Keep(t, cq, err)
 	err = create(cq, ibv.QP_CREATE_SOURCE_QPN, native)
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
-	assert.ErrorContains(t, err, "the data path in Go has no queue pairs with IBV_QP_CREATE_SOURCE_QPN")
+	assert.ErrorContains(t, err, "the data path in Go does not support IBV_QP_CREATE_SOURCE_QPN")
 	assert.NoError(t, create(inC, ibv.QP_CREATE_SOURCE_QPN, rdma.QueueOptions{}))
 }

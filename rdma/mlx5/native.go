@@ -14,37 +14,38 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/direct"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
-	_ "github.com/goverbs/goverbs/rdma/native/mlx5" // native devices, for programs that use this package
-	_ "github.com/goverbs/goverbs/rdma/soft/mlx5"   // dynamic connections of software devices
+	_ "github.com/goverbs/goverbs/rdma/native/mlx5" // adds mlx5 to package native
+	_ "github.com/goverbs/goverbs/rdma/soft/mlx5"   // adds dynamic connections to software devices
 )
 
 // NewPath returns a data path in Go for an mlx5 device: posts write work requests to the queues that the device reads,
-// polls read the completions that it writes, and neither calls C. Pass it to [rdma.Device.UsePath] before you create
-// queues, or set it as Path of [rdma.QueueOptions] for queue pairs and for their completion and shared receive queues.
-// It supports attributes of [CreateQP] except MLX5DV_QP_CREATE_OOO_DP.
+// and polls read the completions that it writes, without calling C. Pass the path to [rdma.Device.UsePath] before you
+// create queues, or set it in [rdma.QueueOptions] of queue pairs and of their completion and shared receive queues. It
+// supports the attributes of [CreateQP] except MLX5DV_QP_CREATE_OOO_DP.
 //
 // C functions must not post to these queues or poll them: libmlx5 has its own counters, starts at 0, and overwrites
-// requests. Ordinary posts and polls do not detect that, but slower operations do: Drain, Query and Close of queue
-// pairs, Query and Close of shared receive queues, requests for events, Wait and Close of completion queues, and
-// operations that find a full queue or an invalid completion. They return EBUSY with the queue and the evidence; after
-// such an error from Close, the object is closed. A post or poll by C is no longer detected after Go has posted or
-// polled again, unless C's request remains in the ring.
+// requests. Posts and polls do not detect that, but slower operations do: Drain, Query and Close of queue pairs, Query
+// and Close of shared receive queues, requests for events, Wait and Close of completion queues, and operations that
+// find a full queue or an invalid completion. They return EBUSY, with the queue and the evidence; if Close returns such
+// an error, the object is closed. Once Go has posted or polled again, a post or poll by C is detected only if C's
+// request is still in the ring.
 //
-// libmlx5 has no lock for other users of a doorbell register. Queue pairs on such paths share a register with a lock,
-// and write only 8 bytes at once (no BlueFlame) if a queue pair of package rdma to which C posts shares it. If C code
-// has created queue pairs, open the device again, or set MLX5_SHUT_UP_BF=1 in the environment.
+// libmlx5 does not share a lock for doorbell registers. Queue pairs on such paths share a register under their own
+// lock. If queue pairs to which C posts through package rdma use the same register, they write only 8 bytes at once (no
+// BlueFlame). If other C code has created queue pairs, open the device again, or set MLX5_SHUT_UP_BF=1 in the
+// environment.
 //
-// Supported are queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues that
-// are not resized. Creating anything else fails with the reason: raw packets, IPoIB, dynamic connections, work queues,
-// shared receive queues of other types.
+// The path supports queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues
+// that are not resized. Creating other objects fails with the reason: raw packets, IPoIB, dynamic connections, work
+// queues, and shared receive queues of other types.
 //
-// The path was tested only on an emulated device, with libmlx5 of rdma-core 44.0, 56.1 and 65.0: it writes the same
-// bytes to queues, doorbell records and doorbells as libmlx5, and reads the same completions.
+// The path was tested only on an emulated device, against libmlx5 of rdma-core 44.0, 56.1 and 65.0: it writes the same
+// bytes to queues, doorbell records and doorbells, and reads the same values from completions.
 //
-// Devices of package native post and poll by the same code, through more calls, which NewPath saves.
+// Devices of package native already use this code, but through more function calls, which NewPath saves.
 //
 // NewPath fails if the device is not an mlx5 device, if its firmware or libmlx5 is too old (see [Release]), or if its
-// queues have signatures.
+// queues use signatures.
 //
 // C: mlx5dv_init_obj
 //
@@ -71,7 +72,7 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 		return nil, refused("the device is not mlx5's, but of the provider %q", name)
 	}
 	if release := releaseOf(c); release != "" && older(release, compared[0]) {
-		return nil, refused("its libmlx5 is of rdma-core %s, and the oldest one that was compared is of %s: see "+
+		return nil, refused("its libmlx5 of rdma-core %s is older than the oldest compared release, %s: see "+
 			"mlx5.Release", release, compared[0])
 	}
 	attr := &mlx5dv.Context{}
@@ -79,11 +80,11 @@ func NewPath(d *rdma.Device) (rdma.Path, error) {
 		return nil, err
 	}
 	if attr.Flags&mlx5dv.CONTEXT_FLAGS_CQE_V1 == 0 {
-		return nil, refused("its completions are of the first version, which has no user indices")
+		return nil, refused("its completions have version 0, without user indices")
 	}
 	for _, name := range []string{"MLX5_QP_SIGNATURE", "MLX5_SRQ_SIGNATURE"} {
-		if _, set := os.LookupEnv(name); set { // to any value
-			return nil, refused("%s asks for signatures of requests", name)
+		if _, set := os.LookupEnv(name); set { // any value enables them
+			return nil, refused("%s enables signatures of requests", name)
 		}
 	}
 	has, err := d.Query()

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/mlx5"
 )
 
-// TestOtherDevices: a device of another provider has no mlx5 data path, and the provider is not called to detect that.
+// TestOtherDevices: NewPath rejects devices of other providers without calling their functions.
 func TestOtherDevices(t *testing.T) {
 	_, fake, _, _ := vendorrig.Open(t)
 	soft, err := rdma.Open("soft0")

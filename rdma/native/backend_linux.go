@@ -302,6 +302,8 @@ type slots struct {
 	extended ibv.VerbsContext
 	builder  ibv.QPEx
 	reader   ibv.CQEx
+
+	toDM, fromDM ibv.FuncPtr
 }
 
 func (b *Backend) fillSlots() (err error) {
@@ -340,6 +342,12 @@ func (b *Backend) fillSlots() (err error) {
 	set(&x.AllocParentDomain, b.allocParentDomain)
 	set(&x.OpenXRCD, b.openXRCD)
 	set(&x.CloseXRCD, b.closeXRCD)
+	set(&x.OpenQP, b.openQP)
+	set(&x.AllocDM, b.allocDM)
+	set(&x.FreeDM, b.freeDM)
+	set(&x.RegDMMR, b.regDMMR)
+	set(&b.slots.toDM, b.toDM)
+	set(&b.slots.fromDM, b.fromDM)
 	set(&x.GetSRQNum, b.srqNumber)
 	set(&x.AdviseMR, b.adviseMR)
 	b.fillReaders(set)

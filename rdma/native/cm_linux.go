@@ -338,6 +338,7 @@ type cmDevice struct {
 	guid    uint64 // as C has it
 	context uint64
 	pd      uint64 // 0: none
+	xrcd    uint64 // 0: none
 	uses    int    // identifiers and lists
 
 	ib                   bool
@@ -382,9 +383,35 @@ func (b *Backend) useDevice(d *cmDevice) (errno syscall.Errno) {
 func (b *Backend) putDevice(d *cmDevice) {
 	b.managed.mu.Lock()
 	defer b.managed.mu.Unlock()
-	if d.uses--; d.uses == 0 && b.deallocPD(d.pd) == 0 { // not while the program has objects in it
+	if d.uses--; d.uses > 0 {
+		return
+	}
+	if b.deallocPD(d.pd) == 0 { // not while the program has objects in it
 		d.pd = 0
 	}
+	if status, _ := b.closeXRCD(d.xrcd, 0, 0, 0, 0, 0); d.xrcd != 0 && status == 0 {
+		d.xrcd = 0
+	}
+}
+
+// managedXRCD returns the XRC domain of all identifiers on a device.
+func (b *Backend) managedXRCD(d *cmDevice) (uint64, syscall.Errno) {
+	if d == nil {
+		return 0, syscall.EINVAL
+	}
+	b.managed.mu.Lock()
+	defer b.managed.mu.Unlock()
+	if d.xrcd != 0 {
+		return d.xrcd, 0
+	}
+	attr, errno := allocate[ibv.XRCDInitAttr](b)
+	if errno != 0 {
+		return 0, errno
+	}
+	defer free(b, attr)
+	*attr = ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: syscall.O_CREAT}
+	d.xrcd, errno = b.openXRCD(d.context, addressOf(attr), 0, 0, 0, 0)
+	return d.xrcd, errno
 }
 
 // openDevices opens the devices of the kernel that are not open yet, and returns all that could be opened. It closes
@@ -414,7 +441,7 @@ func (b *Backend) openDevices() (all []*cmDevice, errno syscall.Errno) {
 		if slices.Contains(all, d) {
 			continue
 		}
-		if d.uses > 0 || d.pd != 0 {
+		if d.uses > 0 || d.pd != 0 || d.xrcd != 0 {
 			all = append(all, d)
 			continue
 		}

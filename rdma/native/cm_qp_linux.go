@@ -136,6 +136,13 @@ func (id *identifier) createAnyQP(attr *ibv.QPInitAttrEx) syscall.Errno {
 		r.SendCQ != attr.SendCQ {
 		return syscall.EINVAL
 	}
+	if r.QPType == ibv.QPT_XRC_RECV && (attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 || attr.XRCD == 0) {
+		xrcd, errno := b.managedXRCD(id.device)
+		if errno != 0 {
+			return errno
+		}
+		attr.CompMask, attr.XRCD = attr.CompMask|ibv.QP_INIT_ATTR_XRCD, ibv.Ptr[ibv.XRCD](xrcd)
+	}
 	if errno := id.createCQs(attr.SendCQ == 0 && r.SendCQ == 0, attr.Cap.MaxSendWR, attr.RecvCQ == 0 && r.RecvCQ == 0,
 		attr.Cap.MaxRecvWR); errno != 0 {
 		return errno
@@ -222,6 +229,9 @@ func (id *identifier) createCQs(send bool, sends uint32, recv bool, recvs uint32
 // destroyCQs destroys the completion queues that createCQs created.
 func (id *identifier) destroyCQs() {
 	b, r := id.backend, id.record
+	if r.QPType == ibv.QPT_XRC_RECV && r.SRQ != 0 { // its receives complete there
+		return
+	}
 	for _, cq := range slices.Compact([]ibv.Ptr[ibv.CQ]{r.RecvCQ, r.SendCQ}) {
 		b.destroyCQ(uint64(cq))
 	}
@@ -240,46 +250,92 @@ func (id *identifier) destroyQP() {
 
 // createSRQ is rdma_create_srq.
 func (id *identifier) createSRQ(a []uint64) syscall.Errno {
-	b, r := id.backend, id.record
-	if a[1] == 0 || r.Verbs == 0 {
+	if a[1] == 0 {
 		return syscall.EINVAL
 	}
-	pd := a[0]
-	if pd == 0 {
-		pd = uint64(r.PD)
+	attr := ibv.Ptr[ibv.SRQInitAttr](a[1]).Deref()
+	ex := ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr, SRQType: ibv.SRQT_BASIC,
+		CompMask: ibv.SRQ_INIT_ATTR_TYPE | ibv.SRQ_INIT_ATTR_PD, PD: ibv.Ptr[ibv.PD](a[0])}
+	if id.record.QPType == ibv.QPT_XRC_RECV {
+		ex.SRQType = ibv.SRQT_XRC
 	}
-	srq, errno := b.createSRQ([]uint64{pd, a[1]})
-	if errno == 0 {
-		r.SRQ = ibv.Ptr[ibv.SRQ](srq)
-	}
+	errno := id.createAnySRQ(&ex)
+	attr.Attr = ex.Attr
 	return errno
 }
 
-// createSRQEx is rdma_create_srq_ex for basic queues.
+// createSRQEx is rdma_create_srq_ex for basic queues and those of XRC.
 func (id *identifier) createSRQEx(a []uint64) syscall.Errno {
 	if a[0] == 0 {
 		return syscall.EINVAL
 	}
-	attr := ibv.Ptr[ibv.SRQInitAttrEx](a[0]).Deref()
-	switch {
-	case attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0:
+	return id.createAnySRQ(ibv.Ptr[ibv.SRQInitAttrEx](a[0]).Deref())
+}
+
+func (id *identifier) createAnySRQ(attr *ibv.SRQInitAttrEx) syscall.Errno {
+	b, r := id.backend, id.record
+	if r.Verbs == 0 || attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
 		return syscall.EINVAL
-	case attr.SRQType != ibv.SRQT_BASIC || attr.CompMask&^(ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD) != 0:
-		return syscall.EOPNOTSUPP
 	}
-	pd := uint64(0)
-	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD != 0 {
-		pd = uint64(attr.PD)
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 || attr.PD == 0 {
+		attr.CompMask, attr.PD = attr.CompMask|ibv.SRQ_INIT_ATTR_PD, r.PD
 	}
-	plain, errno := allocate[ibv.SRQInitAttr](id.backend)
+	if attr.SRQType == ibv.SRQT_XRC {
+		if errno := id.xrcParts(attr); errno != 0 {
+			return errno
+		}
+	}
+	srq, errno := b.newIDSRQ(r.Verbs, attr)
 	if errno != 0 {
+		id.destroyCQs()
 		return errno
 	}
-	defer free(id.backend, plain)
-	*plain = ibv.SRQInitAttr{SRQContext: attr.SRQContext, Attr: attr.Attr}
-	errno = id.createSRQ([]uint64{pd, addressOf(plain)})
-	attr.Attr = plain.Attr
-	return errno
+	r.SRQ = ibv.Ptr[ibv.SRQ](srq)
+	return 0
+}
+
+// newIDSRQ creates a shared receive queue, and stores its capacities in attr.
+func (b *Backend) newIDSRQ(of ibv.Ptr[ibv.Context], attr *ibv.SRQInitAttrEx) (srq uint64, errno syscall.Errno) {
+	if attr.SRQType == ibv.SRQT_BASIC && attr.CompMask&^(ibv.SRQ_INIT_ATTR_TYPE|ibv.SRQ_INIT_ATTR_PD) == 0 {
+		plain, errno := allocate[ibv.SRQInitAttr](b)
+		if errno != 0 {
+			return 0, errno
+		}
+		defer free(b, plain)
+		*plain = ibv.SRQInitAttr{SRQContext: attr.SRQContext, Attr: attr.Attr}
+		srq, errno = b.createSRQ([]uint64{uint64(attr.PD), addressOf(plain)})
+		attr.Attr = plain.Attr
+		return srq, errno
+	}
+	own, errno := allocate[ibv.SRQInitAttrEx](b) // Go's stack may move
+	if errno != 0 {
+		return 0, errno
+	}
+	defer free(b, own)
+	*own = *attr
+	srq, errno = b.createSRQEx(uint64(of), addressOf(own), 0, 0, 0, 0)
+	*attr = *own
+	return srq, errno
+}
+
+// xrcParts sets the missing parts of an XRC shared receive queue: the domain of all identifiers on the device, and a
+// completion queue.
+func (id *identifier) xrcParts(attr *ibv.SRQInitAttrEx) syscall.Errno {
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 || attr.XRCD == 0 {
+		xrcd, errno := id.backend.managedXRCD(id.device)
+		if errno != 0 {
+			return errno
+		}
+		attr.XRCD = ibv.Ptr[ibv.XRCD](xrcd)
+	}
+	if attr.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 || attr.CQ == 0 {
+		if errno := id.createCQs(false, 0, true, attr.Attr.MaxWR); errno != 0 {
+			return errno
+		}
+		attr.CQ = id.record.RecvCQ
+	}
+	attr.CompMask |= ibv.SRQ_INIT_ATTR_XRCD | ibv.SRQ_INIT_ATTR_CQ
+	return 0
 }
 
 // destroySRQ is rdma_destroy_srq.

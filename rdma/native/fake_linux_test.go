@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// fake is a Kernel with one Soft-RoCE device. It creates and destroys objects as the kernel does, executes no requests,
+// fake is a Kernel with one device, of Soft-RoCE by default. It creates and destroys objects as the kernel does, executes no requests,
 // and completes sends successfully when the doorbell rings.
 type fake struct {
 	Kernel   // nil: other calls panic
@@ -30,7 +30,8 @@ type fake struct {
 	lost     []string
 	old      bool                        // Linux before 5.12
 	caps     uapi.IBUverbsDeviceCapFlags // of the device
-	last     *uapi.RXESendWQE            // that was executed
+	driver   uapi.RDMADriverID
+	last     *uapi.RXESendWQE // that was executed
 
 	// tamper changes the answer to a command. core and driver are its two parts, which may be nil.
 	tamper func(number uapi.IBUverbsWriteCmds, core, driver unsafe.Pointer)
@@ -56,7 +57,7 @@ type fakeObject struct {
 
 func newFake() *fake {
 	return &fake{files: map[int32]*fakeFile{}, objects: map[string]map[uint32]*fakeObject{},
-		pending: map[uint64][]uint64{}, mappings: map[*byte]bool{}, next: 100}
+		pending: map[uint64][]uint64{}, mappings: map[*byte]bool{}, next: 100, driver: uapi.RDMA_DRIVER_RXE}
 }
 
 const (
@@ -85,7 +86,7 @@ func (k *fake) left() (all []string) {
 }
 
 func (k *fake) Devices() ([]DeviceInfo, error) {
-	return []DeviceInfo{{Name: fakeDevice, Path: deviceDir + "uverbs0", Driver: uint32(uapi.RDMA_DRIVER_RXE),
+	return []DeviceInfo{{Name: fakeDevice, Path: deviceDir + "uverbs0", Driver: uint32(k.driver),
 		NodeType: uint8(ibv.NODE_CA), NodeGUID: 1}}, nil
 }
 
@@ -218,7 +219,7 @@ func (k *fake) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.
 	c := &fakeCommand{header: (*uapi.IBUverbsIoctlHdr)(command)}
 	c.attrs = unsafe.Slice((*uapi.IBUverbsAttr)(unsafe.Add(command, unsafe.Sizeof(*c.header))), c.header.NumAttrs)
 	object := uapi.UverbsDefaultObjects(c.header.ObjectID)
-	if c.header.DriverID != uint32(uapi.RDMA_DRIVER_RXE) {
+	if c.header.DriverID != uint32(k.driver) {
 		return syscall.EPROTONOSUPPORT
 	}
 	if object == uapi.UVERBS_OBJECT_ASYNC_EVENT && !k.old {

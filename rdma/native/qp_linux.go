@@ -75,7 +75,7 @@ func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInit
 	if attr.SQSigAll != 0 {
 		in.SQSigAll = 1
 	}
-	if attr.SRQ != 0 && receives {
+	if attr.SRQ != 0 {
 		s := find[sharedQueue](b, uint64(attr.SRQ))
 		if s == nil {
 			return 0, syscall.EINVAL
@@ -110,12 +110,12 @@ func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInit
 		return 0, errno
 	}
 	record.QPBase = ibv.QP{Context: c.pointer(), QPContext: attr.QPContext, Handle: out.QPHandle, QPNum: out.QPN,
-		QPType: attr.QPType}
+		QPType: attr.QPType, SRQ: attr.SRQ}
 	if sends {
 		record.QPBase.PD, record.QPBase.SendCQ = ibv.PtrTo(p.record), attr.SendCQ
 	}
 	if receives {
-		record.QPBase.RecvCQ, record.QPBase.SRQ = attr.RecvCQ, attr.SRQ
+		record.QPBase.RecvCQ = attr.RecvCQ
 	}
 	cap := q.own.Cap(ibv.QPCap{MaxSendWR: out.MaxSendWR, MaxRecvWR: out.MaxRecvWR, MaxSendSGE: out.MaxSendSGE,
 		MaxRecvSGE: out.MaxRecvSGE, MaxInlineData: out.MaxInlineData})

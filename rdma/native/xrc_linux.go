@@ -71,6 +71,62 @@ func (b *Backend) closeXRCD(address, _, _, _, _, _ uint64) (uint64, runtime.Errn
 	return 0, 0
 }
 
+// openQP is the operation open_qp: a further handle of a queue pair of type XRC_RECV.
+func (b *Backend) openQP(of, address, _, _, _, _ uint64) (uint64, runtime.Errno) {
+	c, attr := find[context](b, of), ibv.Ptr[ibv.QPOpenAttr](address).Deref()
+	if c == nil || attr == nil {
+		return 0, syscall.EINVAL
+	}
+	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
+	if _, ok := c.own.(driver.XRC); !ok || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED {
+		return 0, syscall.EOPNOTSUPP
+	}
+	x := find[xrcDomain](b, uint64(attr.XRCD))
+	if x == nil || x.context != c || attr.CompMask&needs != needs {
+		return 0, syscall.EINVAL
+	}
+	record, errno := allocate[qpRecord](b)
+	if errno != 0 {
+		return 0, errno
+	}
+	out, errno := write[uapi.IBUverbsCreateQPResp](c, uapi.IB_USER_VERBS_CMD_OPEN_QP, &uapi.IBUverbsOpenQP{
+		UserHandle: addressOf(record), PDHandle: x.handle, QPN: attr.QPNum, QPType: uapi.IBUverbsQPType(attr.QPType)})
+	if errno != 0 {
+		free(b, record)
+		return 0, errno
+	}
+	record.QPBase = ibv.QP{Context: c.pointer(), QPContext: attr.QPContext, Handle: out.QPHandle, QPNum: attr.QPNum,
+		QPType: attr.QPType, State: ibv.QPS_UNKNOWN}
+	q := &queuePair{context: c, record: record, own: noQueues{}, path: noQueues{}}
+	record.index = b.qps.add(q)
+	c.uses.Add(1)
+	b.enter(addressOf(record), q)
+	return addressOf(record), 0
+}
+
+// noQueues is the driver's part of a queue pair opened by ibv_open_qp, which is not known to the driver.
+type noQueues struct{}
+
+func (noQueues) End(destroy func() syscall.Errno) syscall.Errno { return destroy() }
+
+func (noQueues) Free() {}
+
+func (n noQueues) Path(*ibv.QP, ibv.QPCap, bool) (driver.QPPath, syscall.Errno) { return n, 0 }
+
+func (noQueues) Cap(cap ibv.QPCap) ibv.QPCap { return cap }
+
+func (noQueues) Reset() {}
+
+func (noQueues) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
+	*bad = ibv.PtrTo(list)
+	return int32(syscall.EINVAL)
+}
+
+func (noQueues) PostRecv(_ *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
+	*bad = ibv.PtrTo(list)
+	return int32(syscall.EINVAL)
+}
+
 // srqNumber is the operation get_srq_num: the number by which requests name a queue.
 func (b *Backend) srqNumber(address, to, _, _, _, _ uint64) (uint64, runtime.Errno) {
 	s := find[sharedQueue](b, address)

@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestExactCaps: on a fabric for tests, inline data that a queue pair has not asked for is refused; on others it takes
-// the place of entries.
+// TestExactCaps: on a fabric of NewFabric, a queue pair rejects more inline data than requested. On others, inline data
+// may use the space of entries.
 func TestExactCaps(t *testing.T) {
 	plain, err := soft.New(soft.Options{})
 	require.NoError(t, err)

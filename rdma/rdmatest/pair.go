@@ -10,31 +10,31 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// End is one end of a pair of queue pairs, with its other objects.
+// End is one side of a connected pair of queue pairs, with its other objects.
 type End struct {
 	Device  *rdma.Device
 	PD      *rdma.PD
 	Channel *rdma.CompChannel
-	CQ      *rdma.CQ // where all work of this end completes; waits for it work
+	CQ      *rdma.CQ // completion queue of all work on this side; waits for it work
 	QP      *rdma.QP
 	MR      *rdma.MR // 64 KiB that the peer may read, write and use atomically
 
-	Peer rdma.Endpoint // of the other end
-	AH   *rdma.AH      // to the other end, for requests of UD; nil for other types
-	SRQ  *rdma.SRQ     // of an XRC pair, at the receiving end: the destination of the other end's sends
-	XRCD *rdma.XRCD    // of an XRC pair, at the end that receives
+	Peer rdma.Endpoint // the other side's endpoint
+	AH   *rdma.AH      // for UD: address handle of the other side; nil for other types
+	SRQ  *rdma.SRQ     // for XRC, on the receiving side: destination of the other side's sends
+	XRCD *rdma.XRCD    // for XRC, on the receiving side
 }
 
-// depth is how many requests a queue of an end has, and memory how many bytes its region.
+// depth is the number of requests of each queue, and memory the size of the region in bytes.
 const (
 	depth  = 64
 	memory = 64 << 10
-	create = 0x40 // O_CREAT of Linux, whose number every device takes
+	create = 0x40 // Linux's O_CREAT, whose value every device accepts
 )
 
-// Pair returns two ends that are connected, on the first and the second device of a fabric, or both on its only one.
-// The type is that of the queue pairs: RC, UC, UD, or XRC_SEND for an end that sends and one, with a queue pair of type
-// XRC_RECV, that receives. The test closes both when it ends.
+// Pair returns two connected sides, on the first and second device of a fabric, or both on its only device. kind is RC,
+// UC or UD, or XRC_SEND for one side that sends and one side that receives, with a queue pair of type XRC_RECV. Both
+// are closed when the test ends.
 func Pair(t testing.TB, fabric *soft.Fabric, of ibv.QPType) (a, b *End) {
 	t.Helper()
 	all, err := rdma.DevicesOf(fabric)
@@ -47,7 +47,7 @@ func Pair(t testing.TB, fabric *soft.Fabric, of ibv.QPType) (a, b *End) {
 	return pair(t, of, all[0], all[min(1, len(all)-1)])
 }
 
-// PairOn is Pair on two devices, by the names that rdma.Open accepts: kernel devices, or devices of soft.Default.
+// PairOn is Pair on two devices, named as for rdma.Open: kernel devices, or devices of soft.Default.
 func PairOn(t testing.TB, of ibv.QPType, here, there string) (a, b *End) {
 	t.Helper()
 	all, err := rdma.Devices()
@@ -91,7 +91,7 @@ func pair(t testing.TB, of ibv.QPType, here, there rdma.DeviceInfo) (a, b *End) 
 	return a, b
 }
 
-// newEnd creates the objects of an end before it is connected.
+// newEnd creates the objects of one side.
 func newEnd(t testing.TB, of ibv.QPType, on rdma.DeviceInfo) *End {
 	t.Helper()
 	e := new(End)
@@ -127,7 +127,7 @@ func newEnd(t testing.TB, of ibv.QPType, on rdma.DeviceInfo) *End {
 	return e
 }
 
-// close closes the end's objects; those that the test has closed stay closed.
+// close closes the side's objects that the test has not closed.
 func (e *End) close() error {
 	var all []rdma.Object
 	add(&all, e.Device, e.Device != nil)
@@ -148,7 +148,7 @@ func add(all *[]rdma.Object, o rdma.Object, made bool) {
 	}
 }
 
-// must ends the test if there is an error.
+// must fails the test if there is an error.
 func must[T any](v T, err error) func(testing.TB) T {
 	return func(t testing.TB) T {
 		t.Helper()

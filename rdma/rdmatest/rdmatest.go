@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rdmatest helps tests of programs that use package rdma: software devices that end with the test, queue pairs
-// that are connected, and time that need not pass.
+// Package rdmatest supports tests of programs that use package rdma, with software devices that are closed when the
+// test ends, connected queue pairs, and virtual time.
 package rdmatest
 
 import (
@@ -11,10 +11,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// NewFabric returns a fabric for this test only, for rdma.OpenOn and stream.Config. At the end of the test it fails the
-// test if an object is not closed, and reports the object and where it was created; then it closes the fabric.
-// Functions that the test passes to Cleanup after this call run before that. Queue pairs have exactly the requested
-// capacities (soft.Options.ExactCaps).
+// NewFabric returns a fabric for one test, for rdma.OpenOn and stream.Config. When the test ends, after functions that
+// the test has passed to Cleanup since, it reports objects that are not closed, with the place where they were created,
+// fails the test, and closes the fabric. Queue pairs have exactly the requested capacities (soft.Options.ExactCaps).
 func NewFabric(t testing.TB, o soft.Options) *soft.Fabric {
 	t.Helper()
 	o.Trace, o.ExactCaps = true, true
@@ -24,7 +23,7 @@ func NewFabric(t testing.TB, o soft.Options) *soft.Fabric {
 	}
 	t.Cleanup(func() {
 		t.Helper()
-		// a connection that its peer closed may still be on its way out of another goroutine
+		// another goroutine may still be releasing a connection that its peer closed
 		for deadline := time.Now().Add(grace); len(fabric.Resources()) > 0 && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 		}
@@ -40,11 +39,11 @@ func NewFabric(t testing.TB, o soft.Options) *soft.Fabric {
 	return fabric
 }
 
-// grace is the time that goroutines have to close their objects.
+// grace is how long NewFabric waits for goroutines to close their objects.
 const grace = 200 * time.Millisecond
 
-// Sleep waits until the fabric's clock has advanced by a duration. A virtual clock is advanced, which takes no real
-// time and runs everything that is due.
+// Sleep waits until the fabric's clock has advanced by a duration. A virtual clock advances at once, and everything
+// that is due runs.
 func Sleep(fabric *soft.Fabric, d time.Duration) {
 	until := fabric.Now() + d
 	fabric.Advance(d)

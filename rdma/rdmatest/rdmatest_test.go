@@ -25,7 +25,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// fake is a test that ends on request, and whose failures are kept.
+// fake is a testing.TB whose cleanup runs on request and which records failures.
 type fake struct {
 	testing.TB
 	failures []string
@@ -43,7 +43,7 @@ func (f *fake) end() {
 	}
 }
 
-// TestLeaks: a test that leaves an object open fails, and the error names the object and its origin.
+// TestLeaks: a test that leaves an object open fails, and the error names the object and where it was created.
 func TestLeaks(t *testing.T) {
 	f := &fake{TB: t}
 	fabric := NewFabric(f, soft.Options{})
@@ -72,7 +72,7 @@ func TestLeaks(t *testing.T) {
 	require.NoError(t, fabric.Close())
 }
 
-// TestSharedLeaks: shared objects of connections are not attributed to any of them; an ID that was not closed is
+// TestSharedLeaks: shared objects of connections are not attributed to any connection. An ID that was not closed is
 // attributed to its creator.
 func TestSharedLeaks(t *testing.T) {
 	f := &fake{TB: t}
@@ -81,7 +81,7 @@ func TestSharedLeaks(t *testing.T) {
 		id, err := cm.CreateIDOn(fabric, rdmacm.PS_TCP)
 		require.NoError(t, err)
 		require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
-		_, err = id.Device() // which creates this side's shared objects, too
+		_, err = id.Device() // also creates this side's shared objects
 		require.NoError(t, err)
 		return id
 	}
@@ -90,8 +90,8 @@ func TestSharedLeaks(t *testing.T) {
 	require.NoError(t, first.Close())
 	f.end()
 	all := strings.Join(f.failures, "\n")
-	assert.Contains(t, all, "not closed: ctx, 2 pd shared by the IDs and connections of its device, and gone with the "+
-		"last of them")
+	assert.Contains(t, all, "not closed: ctx, 2 pd shared by all IDs and connections of its device; closed with the "+
+		"last one")
 	assert.Contains(t, all, "not closed: cm_id, event channel made at rdmatest/rdmatest_test.go:")
 	assert.Len(t, f.failures, 2, all)
 	require.NoError(t, second.Close())
@@ -106,7 +106,7 @@ func TestNoLeaks(t *testing.T) {
 	assert.Empty(t, f.failures)
 }
 
-// TestPair: messages from each end arrive at the other, for every type.
+// TestPair: messages from each side arrive at the other, for every type.
 func TestPair(t *testing.T) {
 	for _, of := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND} {
 		t.Run(of.String(), func(t *testing.T) {
@@ -167,7 +167,7 @@ func send(t *testing.T, from, to *End) {
 	assert.Equal(t, "hello", string(to.MR.Bytes()[at:at+5]))
 }
 
-// TestSleep: a virtual clock goes on and no time passes; a real one takes its time.
+// TestSleep: a virtual clock advances at once, and a real clock takes its time.
 func TestSleep(t *testing.T) {
 	fabric, start := NewFabric(t, soft.Options{Virtual: true}), time.Now()
 	Sleep(fabric, time.Hour)
@@ -178,7 +178,7 @@ func TestSleep(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(start), 20*time.Millisecond)
 }
 
-// TestWriteLeaks: a program reports the objects that it left open if the environment requests it.
+// TestWriteLeaks: if the environment requests it, a program reports the objects that it left open.
 func TestWriteLeaks(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_LEAKS") != "" {
 		device, err := rdma.Open("soft0")
@@ -207,8 +207,8 @@ not closed: PD \d+ on soft0, .*, QP 0x\w+ \(RC\), made at rdmatest/rdmatest_test
 	}
 }
 
-// TestLeaksOfStreams: the origin of objects that a listener's goroutine creates is the program's call of Listen; that
-// of an accepted connection's objects is the call of Accept. Calls through Go's library are skipped.
+// TestLeaksOfStreams: objects that a listener's goroutine creates are attributed to the program's call of Listen, and
+// objects of accepted connections to the call of Accept. Calls through the standard library are skipped.
 func TestLeaksOfStreams(t *testing.T) {
 	f := &fake{TB: t}
 	fabric := NewFabric(f, soft.Options{})
@@ -216,25 +216,25 @@ func TestLeaksOfStreams(t *testing.T) {
 	var l *stream.Listener
 	var err error
 	lc, dialer := stream.ListenConfig{Config: config}, stream.Dialer{Config: config}
-	sync.OnceFunc(func() { l, err = lc.Listen(t.Context(), "127.0.0.1:0") })() // by way of package sync
+	sync.OnceFunc(func() { l, err = lc.Listen(t.Context(), "127.0.0.1:0") })() // through package sync
 	require.NoError(t, err)
 	var open []io.Closer
-	_ = slices.ContainsFunc([]int{1, 2}, func(int) bool { // by way of package slices
+	_ = slices.ContainsFunc([]int{1, 2}, func(int) bool { // through package slices
 		conn, err := dialer.Dial(t.Context(), l.Addr().String())
 		require.NoError(t, err)
 		open = append(open, conn)
 		return false
 	})
-	accepted, err := l.Accept() // the other one waits
+	accepted, err := l.Accept() // the other connection keeps waiting
 	require.NoError(t, err)
 	f.end()
 	all := strings.Join(f.failures, "\n")
 	for _, want := range []string{
-		`^not closed: 2 cm_id, 2 mr, 2 qp made .* by stream.Dialer.Dial$`, // both were made at one place
+		`^not closed: 2 cm_id, 2 mr, 2 qp made .* by stream.Dialer.Dial$`, // both were created at the same place
 		`^not closed: cm_id, mr, qp made .* by stream.Listener.Accept$`,
 		// the listener, and connections that wait to be accepted
 		`^not closed: 2 cm_id, event channel, mr, qp made .* by stream.ListenConfig.Listen$`,
-		`^not closed: channel, cq, ctx, event channel, 2 pd shared by the IDs`,
+		`^not closed: channel, cq, ctx, event channel, 2 pd shared by all IDs`,
 	} {
 		assert.Regexp(t, "(?m)"+want, all)
 	}

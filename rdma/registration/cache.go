@@ -18,29 +18,31 @@ import (
 
 // Options are the limits of a [Cache]. The zero value suits most programs.
 type Options struct {
-	// Bytes is the maximum memory that stays registered, and pinned, without a lease: the most recently released
-	// regions. 0 means 1 GiB. Leases are not limited. A larger region is deregistered when it is released.
+	// Bytes is the maximum number of bytes that stay registered, and pinned, without a lease; the most recently
+	// released regions stay. 0 means 1 GiB. Leased memory is not limited. A larger region is deregistered when it is
+	// released.
 	Bytes int64
 	// Regions is the maximum number of regions that stay registered without a lease. 0 means 4096.
 	Regions int
-	// Trust keeps memory registered even if the cache cannot detect that it is unmapped. The program must call Forget
-	// before it unmaps memory, except Go's heap and Buffers.
+	// Trust makes the cache keep memory registered even if it cannot detect that the memory is unmapped. The program
+	// must call Forget before it unmaps memory, except for Go's heap and Buffers.
 	Trust bool
 }
 
-// Stats has the counters and the contents of a [Cache].
+// Stats has the counters of a [Cache] and its current size.
 type Stats struct {
 	Hits   uint64 // leases of registered memory
 	Misses uint64 // leases that needed a registration
-	// misses for a single lease, mostly of memory that cannot be cached: see the package's documentation
+	// misses whose region was deregistered on release, mostly because the memory cannot be cached: see the package
+	// comment
 	Uncached uint64
 	Evicted  uint64 // regions deregistered because of a limit or lack of memory
 	Unmapped uint64 // regions whose memory was unmapped, moved or discarded
 
-	Leases  int   // not released
-	Regions int   // registered, with and without leases
-	Idle    int   // of Regions, those without a lease
-	Bytes   int64 // of Regions
+	Leases  int   // leases that are not released
+	Regions int   // registered regions, with and without leases
+	Idle    int   // regions without a lease
+	Bytes   int64 // bytes of all registered regions
 }
 
 // Cache keeps memory of a protection domain registered. It is safe for concurrent use.
@@ -49,17 +51,17 @@ type Cache struct {
 	name string
 	o    Options
 
-	background sync.WaitGroup // deregistrations because memory was unmapped
+	background sync.WaitGroup // deregistrations of unmapped memory
 
 	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
-	indexes []*index // one for each set of access flags
+	indexes []*index // one per set of access flags
 	// +checklocks:mu
-	pending []*region // being registered
+	pending []*region // regions being registered
 	// +checklocks:mu
-	idle idleList // regions in an index without a lease
+	idle idleList // indexed regions without a lease
 	// +checklocks:mu
-	unclosed []*region // that could not be deregistered
+	unclosed []*region // regions whose deregistration failed
 	// +checklocks:mu
 	stats Stats
 	// +checklocks:mu
@@ -70,11 +72,11 @@ type Cache struct {
 func NewCache(pd *rdma.PD, o Options) (*Cache, error) {
 	const object = "registration cache"
 	if pd == nil || pd.Device() == nil {
-		return nil, verberr.Invalid("NewCache", object, "there is no protection domain")
+		return nil, verberr.Invalid("NewCache", object, "the protection domain is nil")
 	}
 	if o.Bytes < 0 || o.Regions < 0 {
-		return nil, verberr.Invalid("NewCache", object, "limits of %d bytes and %d regions: they cannot be negative, "+
-			"and 0 means the usual limit", o.Bytes, o.Regions)
+		return nil, verberr.Invalid("NewCache", object, "negative limit: %d bytes, %d regions; "+
+			"use 0 for the defaults", o.Bytes, o.Regions)
 	}
 	o.Bytes, o.Regions = cmp.Or(o.Bytes, 1<<30), cmp.Or(o.Regions, 4096)
 	c := &Cache{pd: pd, name: object + " on " + pd.Device().Name(), o: o}
@@ -83,10 +85,10 @@ func NewCache(pd *rdma.PD, o Options) (*Cache, error) {
 	return c, nil
 }
 
-// Get returns a lease of a slice's registration, and registers the slice if no region contains it. Concurrent calls for
-// the same memory share one registration. The memory stays registered, and memory of Go's heap stays pinned, at least
-// until the lease is released. Get blocks during a registration. If the system refuses to pin more memory (ENOMEM),
-// regions without a lease are evicted.
+// Get returns a lease of a slice's registration. It registers the slice if no region contains it, and blocks meanwhile.
+// Concurrent calls for the same memory share one registration. Until the lease is released, the memory stays
+// registered, and memory of Go's heap stays pinned. If the system refuses to pin more memory (ENOMEM), Get evicts
+// regions without a lease.
 //
 // C: ibv_reg_mr
 //
@@ -113,7 +115,7 @@ func (c *Cache) Get(b []byte, access ibv.AccessFlags) (Lease, error) {
 	return Lease{region: r, start: start, length: len(b)}, nil
 }
 
-// findLocked returns the region that serves a lease, or nil. The caller holds mu.
+// findLocked returns an indexed region for a lease, or nil. The caller holds mu.
 //
 // +checklocks:c.mu
 func (c *Cache) findLocked(start, end uintptr, access ibv.AccessFlags) *region {
@@ -125,7 +127,7 @@ func (c *Cache) findLocked(start, end uintptr, access ibv.AccessFlags) *region {
 	return nil
 }
 
-// leaseLocked counts a lease of a region in an index. The caller holds mu.
+// leaseLocked counts a lease of an indexed region. The caller holds mu.
 //
 // +checklocks:c.mu
 func (c *Cache) leaseLocked(r *region) {
@@ -136,7 +138,7 @@ func (c *Cache) leaseLocked(r *region) {
 	c.stats.Leases++
 }
 
-// miss leases memory that is not cached, or whose region may be stale.
+// miss returns a region for memory that is not cached, or whose cached region may be stale.
 func (c *Cache) miss(b []byte, start, end uintptr, access ibv.AccessFlags) (*region, error) {
 	r := &region{cache: c, start: start, end: end, access: access, leases: 1, made: make(chan struct{}),
 		ended: make(chan struct{})}
@@ -160,7 +162,7 @@ func (c *Cache) miss(b []byte, start, end uintptr, access ibv.AccessFlags) (*reg
 			case hit.watch.Gone():
 				c.stats.Unmapped++
 				out = c.dropLocked(hit, out)
-			case turns < manyTurns: // this memory or other memory is changing, for some µs
+			case turns < manyTurns: // some watched memory is changing, which takes microseconds
 				c.mu.Unlock()
 				runtime.Gosched()
 				continue
@@ -180,16 +182,16 @@ func (c *Cache) miss(b []byte, start, end uintptr, access ibv.AccessFlags) (*reg
 		if <-other.made; other.err != nil {
 			return nil, other.err
 		}
-		waited = true // for memory that cannot be cached, the next iteration would wait for the next goroutine
+		waited = true // once only: uncacheable memory would be registered by one goroutine after the other
 	}
-	c.end(out...) // before pages are pinned again
+	c.end(out...) // unpins pages before more are pinned
 	return r, c.register(r, b)
 }
 
-// manyTurns is the number of waits for pending changes before a lease bypasses the cache.
+// manyTurns is the number of times that a lease waits for pending changes before it bypasses the cache.
 const manyTurns = 100
 
-// pendingLocked returns a region that is being registered and will serve a lease, or nil. The caller holds mu.
+// pendingLocked returns a region that is being registered and contains the range, or nil. The caller holds mu.
 //
 // +checklocks:c.mu
 func (c *Cache) pendingLocked(start, end uintptr, access ibv.AccessFlags) *region {
@@ -201,7 +203,7 @@ func (c *Cache) pendingLocked(start, end uintptr, access ibv.AccessFlags) *regio
 	return nil
 }
 
-// register registers the memory of a pending region, and caches the region if possible.
+// register registers the memory of a pending region and indexes the region if it can be cached.
 func (c *Cache) register(r *region, b []byte) error {
 	keep := r.secure(b, c.o.Trust)
 	mr, err := c.pd.RegMR(b, r.access)
@@ -235,8 +237,8 @@ func (c *Cache) register(r *region, b []byte) error {
 	return err
 }
 
-// indexLocked adds a region to the index and replaces regions that it contains. It returns regions to end. The caller
-// holds mu.
+// indexLocked adds a region to its index, in place of regions that it contains. It returns the regions to end. The
+// caller holds mu.
 //
 // +checklocks:c.mu
 func (c *Cache) indexLocked(r *region) (out []*region) {
@@ -250,7 +252,7 @@ func (c *Cache) indexLocked(r *region) (out []*region) {
 		x = &index{access: r.access}
 		c.indexes = append(c.indexes, x)
 	}
-	if x.find(r.start, r.end) != nil { // registered since; this one serves only its lease
+	if x.find(r.start, r.end) != nil { // a larger region was added meanwhile; this one is not cached
 		return nil
 	}
 	for _, inner := range x.inside(r.start, r.end) {
@@ -275,7 +277,7 @@ func (c *Cache) dropLocked(r *region, out []*region) []*region {
 		}
 	}
 	if r.leases > 0 {
-		return out // it ends with its last lease
+		return out // the last release ends it
 	}
 	c.idle.remove(r)
 	return append(out, r)
@@ -294,12 +296,12 @@ func (c *Cache) release(r *region) {
 		c.mu.Unlock()
 		return
 	}
-	out := make([]*region, 0, 4) // usually on the stack
+	out := make([]*region, 0, 4) // usually stays on the stack
 	if !r.indexed {
 		out = append(out, r)
 	} else {
 		c.idle.add(r)
-		if r.size() > c.o.Bytes { // it would evict all others
+		if r.size() > c.o.Bytes { // keeping it would evict all others
 			c.stats.Evicted++
 			out = c.dropLocked(r, out)
 		}
@@ -312,7 +314,7 @@ func (c *Cache) release(r *region) {
 	c.end(out...)
 }
 
-// shed ends regions without a lease, the oldest first, until n bytes are released. It reports whether there were any.
+// shed ends regions without a lease, oldest first, until n bytes are released. It reports whether there were any.
 func (c *Cache) shed(n int64) bool {
 	var out []*region
 	c.mu.Lock()
@@ -327,8 +329,8 @@ func (c *Cache) shed(n int64) bool {
 	return len(out) > 0
 }
 
-// end deregisters regions that are in no index and have no lease. The caller must not hold locks: C may unmap memory
-// here, which waits for the goroutine that reads the report, and that takes locks.
+// end deregisters regions that are neither indexed nor leased. The caller must hold no locks: C may unmap memory here,
+// which waits until the monitor goroutine reads the report, and that goroutine takes locks.
 func (c *Cache) end(out ...*region) {
 	for _, r := range out {
 		err := r.mr.Close()
@@ -348,8 +350,9 @@ func (c *Cache) end(out ...*region) {
 	}
 }
 
-// Forget deregisters all regions without a lease that overlap b. Those with leases serve no new ones and are
-// deregistered on release; if there are any, the error matches rdma.ErrInUse: do not unmap the memory yet.
+// Forget deregisters all regions without a lease that overlap b. Regions with leases serve no new leases, and are
+// deregistered when released. If there are any, Forget returns an error that matches rdma.ErrInUse, and the memory must
+// not be unmapped yet.
 func (c *Cache) Forget(b []byte) error {
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	c.mu.Lock()
@@ -357,12 +360,12 @@ func (c *Cache) Forget(b []byte) error {
 	c.mu.Unlock()
 	c.end(out...)
 	if leases > 0 {
-		return c.inUse("Forget", fmt.Sprintf("%d leases of the memory have to be released first", leases))
+		return c.inUse("Forget", fmt.Sprintf("%d leases of the memory must be released first", leases))
 	}
 	return nil
 }
 
-// forgetLocked returns the regions to end, and the number of leases of the others. The caller holds mu.
+// forgetLocked returns the regions to end, and the number of leases on the other regions. The caller holds mu.
 //
 // +checklocks:c.mu
 func (c *Cache) forgetLocked(start, end uintptr) (out []*region, leases int) {
@@ -394,7 +397,7 @@ func (c *Cache) Stats() Stats {
 	return s
 }
 
-// Close deregisters everything. It fails while there are leases. A second Close does nothing.
+// Close deregisters all memory. It fails while there are leases. A second Close does nothing.
 //
 // C: ibv_dereg_mr
 //
@@ -403,14 +406,14 @@ func (c *Cache) Close() error {
 	c.mu.Lock()
 	if n := c.stats.Leases; n > 0 {
 		c.mu.Unlock()
-		return c.inUse("Close", fmt.Sprintf("%d leases have to be released first", n))
+		return c.inUse("Close", fmt.Sprintf("%d leases must be released first", n))
 	}
 	c.closed = true
 	var out []*region
 	for c.idle.count > 0 {
 		out = c.dropLocked(c.idle.oldest(), out)
 	}
-	for _, r := range c.unclosed { // try again
+	for _, r := range c.unclosed { // retry
 		r.closing, r.ended = nil, make(chan struct{})
 	}
 	out, c.unclosed = append(out, c.unclosed...), nil

@@ -21,16 +21,16 @@ import (
 
 const size = 1 << 16
 
-// mmap maps memory that tests unmap, and map again at the same address: where neither Go nor the kernel puts other
-// memory in the meantime.
+// mmap maps memory that tests unmap and map again at the same address, where neither Go nor the kernel puts other
+// memory meanwhile.
 func mmap(t testing.TB, length int) []byte { return mmapAt(t, 3<<(28+(bits.UintSize-32)/2), length, 0) }
 
-// mmapOver maps memory over that at an address.
+// mmapOver maps memory over existing memory.
 func mmapOver(t testing.TB, at *byte, length int) {
 	mmapAt(t, uintptr(unsafe.Pointer(at)), length, unix.MAP_FIXED)
 }
 
-// mmapAgain maps memory at an unmapped address range.
+// mmapAgain maps memory at addresses that are not mapped.
 func mmapAgain(t testing.TB, b []byte) {
 	mmapAt(t, uintptr(unsafe.Pointer(&b[0])), len(b), unix.MAP_FIXED_NOREPLACE)
 }
@@ -48,8 +48,7 @@ func munmap(t testing.TB, b []byte) {
 	require.NoError(t, unix.MunmapPtr(unsafe.Pointer(&b[0]), uintptr(len(b))))
 }
 
-// changes are the ways in which a program can change mapped memory; afterwards there is memory at the same address.
-// They return a function that unmaps it.
+// changes are the ways in which a program can replace mapped memory at the same address.
 var changes = map[string]func(t testing.TB, b []byte){
 	"unmap, map again": func(t testing.TB, b []byte) {
 		munmap(t, b)
@@ -70,7 +69,7 @@ var changes = map[string]func(t testing.TB, b []byte){
 	"MADV_FREE":     func(t testing.TB, b []byte) { require.NoError(t, unix.Madvise(b, unix.MADV_FREE)) },
 }
 
-// Memory that has become other memory is registered anew, at the first Get after the change, and later as well.
+// TestChangedMemory: after memory was replaced, the next Get registers it again.
 func TestChangedMemory(t *testing.T) {
 	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +82,7 @@ func TestChangedMemory(t *testing.T) {
 			}
 			s := c.Stats()
 			require.Equal(t, registration.Stats{Hits: 3, Misses: 1, Regions: 1, Idle: 1, Bytes: size}, s,
-				"this kernel lets no memory be watched")
+				"this kernel does not support watching memory")
 			change(t, b)
 			get(t, c, b[:100], write)
 			s = c.Stats()
@@ -96,12 +95,12 @@ func TestChangedMemory(t *testing.T) {
 			for range 2 {
 				get(t, c, b, write)
 			}
-			assert.EqualValues(t, 3, c.Stats().Misses, "it was unmapped, so it can be watched again")
+			assert.EqualValues(t, 3, c.Stats().Misses, "after it was unmapped, the memory is watched again")
 		})
 	}
 }
 
-// A lease of memory that is unmapped is the program's mistake; later leases have nothing to do with it.
+// TestUnmappedWithLease: if a program wrongly unmaps leased memory, later leases are still correct.
 func TestUnmappedWithLease(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	b := mmap(t, size)
@@ -118,7 +117,7 @@ func TestUnmappedWithLease(t *testing.T) {
 	assert.Equal(t, 1, c.Stats().Regions)
 }
 
-// Two caches see the same changes.
+// TestTwoCaches: both caches detect a change.
 func TestTwoCaches(t *testing.T) {
 	one, two := newCache(t, registration.Options{}), newCache(t, registration.Options{})
 	b := mmap(t, size)
@@ -139,7 +138,7 @@ func TestTwoCaches(t *testing.T) {
 	}
 }
 
-// Memory that can change without a report is registered for each lease, unless the program promises to report changes.
+// TestSharedMemory: memory that can change without a report is registered for each lease, unless Trust is set.
 func TestSharedMemory(t *testing.T) {
 	fd, err := unix.MemfdCreate("shared", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
@@ -165,8 +164,8 @@ func TestSharedMemory(t *testing.T) {
 	}
 }
 
-// Goroutines map and unmap memory all the time, and the kernel assigns the same addresses to one after the other. A
-// registration never serves two mappings: that of the second one would be older than the memory.
+// TestUnmappingStorm: goroutines map and unmap memory concurrently, and the kernel reuses addresses. A registration
+// never serves two mappings, because it would refer to the pages of the first.
 func TestUnmappingStorm(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	var mappings atomic.Int64
@@ -190,11 +189,11 @@ func TestUnmappingStorm(t *testing.T) {
 		})
 	}
 	all.Wait()
-	require.NoError(t, c.Close()) // after background work
+	require.NoError(t, c.Close()) // waits for background work
 	s := c.Stats()
 	assert.Greater(t, s.Hits, uint64(100), "%+v", s)
 	assert.Zero(t, s.Regions)
-	left := s.Misses - s.Unmapped - s.Uncached // closed by Close, because no goroutine had come to it before
+	left := s.Misses - s.Unmapped - s.Uncached // ended by Close before the background goroutine
 	assert.LessOrEqual(t, left, uint64(4), "%+v", s)
 }
 
@@ -213,7 +212,7 @@ func BenchmarkWatchedHit(b *testing.B) {
 	}
 }
 
-// BenchmarkUnmap measures the cost of that when a program unmaps the memory, compared with plain memory.
+// BenchmarkUnmap measures the cost of unmapping watched memory, compared with plain memory.
 func BenchmarkUnmap(b *testing.B) {
 	for _, watched := range []bool{false, true} {
 		b.Run(fmt.Sprintf("watched=%v", watched), func(b *testing.B) {
@@ -233,7 +232,7 @@ func BenchmarkUnmap(b *testing.B) {
 	}
 }
 
-// Prefault maps all pages, and changes no byte.
+// TestPrefault: Prefault maps all pages and changes no byte.
 func TestPrefault(t *testing.T) {
 	b := mmap(t, 9*mib)
 	defer munmap(t, b)

@@ -42,7 +42,7 @@ func newCache(t testing.TB, o registration.Options) *registration.Cache {
 	return c
 }
 
-// get leases memory and releases it; it returns the keys.
+// get leases memory, releases it, and returns the keys.
 func get(t testing.TB, c *registration.Cache, b []byte, access ibv.AccessFlags) [2]uint32 {
 	t.Helper()
 	lease, err := c.Get(b, access)
@@ -55,7 +55,7 @@ func get(t testing.TB, c *registration.Cache, b []byte, access ibv.AccessFlags) 
 
 func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-// A region serves every part of itself with the same access, and nothing else.
+// TestWhatAHitIs: a region serves every range inside it with the same access, and nothing else.
 func TestWhatAHitIs(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	all := make([]byte, 100_000)
@@ -67,7 +67,7 @@ func TestWhatAHitIs(t *testing.T) {
 	overlapping := get(t, c, all[1500:2500], write)
 	s := c.Stats()
 	assert.Equal(t, registration.Stats{Hits: 2, Misses: 4, Regions: 3, Idle: 3, Bytes: s.Bytes}, s,
-		"the region that begins at 999 has the place of the one at 1000")
+		"the region at 999 replaced the one at 1000")
 	assert.Equal(t, overlapping, get(t, c, all[2000:2500], write))
 	whole := get(t, c, all, write)
 	assert.Equal(t, whole, get(t, c, all[2000:2500], write))
@@ -83,7 +83,7 @@ func TestWhatAHitIs(t *testing.T) {
 	assert.Zero(t, c.Stats().Leases)
 }
 
-// A region that another one takes the place of stays as long as its leases.
+// TestReplacedWithLease: a region that was replaced by a larger one stays registered until its leases are released.
 func TestReplacedWithLease(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	all := make([]byte, 10_000)
@@ -105,7 +105,7 @@ func TestReplacedWithLease(t *testing.T) {
 	assert.Zero(t, c.Stats().Regions)
 }
 
-// The regions without a lease that were released first go when there are too many, or too many bytes.
+// TestLimits: if there are too many regions or bytes without a lease, those released first are deregistered.
 func TestLimits(t *testing.T) {
 	for name, o := range map[string]registration.Options{
 		"regions": {Regions: 3}, "bytes": {Bytes: 3 * 1000},
@@ -122,7 +122,7 @@ func TestLimits(t *testing.T) {
 				get(t, c, b, write)
 			}
 			get(t, c, all[1], write) // used last
-			leased.Release()         // the fourth without a lease
+			leased.Release()         // now four regions have no lease
 			assert.EqualValues(t, 1, c.Stats().Evicted)
 			for _, i := range []int{0, 1, 3} {
 				hits := c.Stats().Hits
@@ -151,7 +151,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Goroutines that ask for the same memory at the same time register it once. It takes long, so they do meet.
+// TestOneRegistrationForAll: concurrent calls of Get for the same memory share one registration. The memory is large,
+// so that the calls overlap.
 func TestOneRegistrationForAll(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	for range 5 {
@@ -172,14 +173,13 @@ func TestOneRegistrationForAll(t *testing.T) {
 		close(begin)
 		all.Wait()
 		after := c.Stats()
-		assert.LessOrEqual(t, after.Misses-before.Misses, uint64(2), "the larger one may come second")
+		assert.LessOrEqual(t, after.Misses-before.Misses, uint64(2), "the larger region may be registered second")
 		assert.Equal(t, 1, after.Regions)
 		require.NoError(t, buffer.Close())
 	}
 }
 
-// Memory without references stays in place while it is registered, regardless of the garbage collector, and is
-// collected after that.
+// TestHeapStaysWhileCached: memory without references is not collected while it is registered, and is collected later.
 func TestHeapStaysWhileCached(t *testing.T) {
 	c := newCache(t, registration.Options{Regions: 1})
 	collected := make(chan bool, 1)
@@ -207,7 +207,7 @@ func TestHeapStaysWhileCached(t *testing.T) {
 	}
 }
 
-// Closing a Buffer ends its registrations, and fails while there are leases.
+// TestBuffer: closing a Buffer deregisters it, and fails while there are leases.
 func TestBuffer(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	buffer, err := rdma.NewBuffer(1<<20, rdma.MapOptions{})
@@ -218,7 +218,7 @@ func TestBuffer(t *testing.T) {
 	require.NoError(t, err)
 	err = buffer.Close()
 	assert.ErrorIs(t, err, rdma.ErrInUse)
-	assert.ErrorContains(t, err, "1 leases of the registration cache on soft0 have to be released first")
+	assert.ErrorContains(t, err, "1 leases of the registration cache on soft0 must be released first")
 	lease.Release()
 	assert.Equal(t, 1, c.Stats().Regions)
 	require.NoError(t, buffer.Close())
@@ -227,7 +227,7 @@ func TestBuffer(t *testing.T) {
 	assert.Zero(t, c.Stats().Uncached)
 }
 
-// A hit allocates nothing.
+// TestHitAllocatesNothing: a hit does not allocate.
 func TestHitAllocatesNothing(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	b := make([]byte, 1<<20)
@@ -241,7 +241,7 @@ func TestHitAllocatesNothing(t *testing.T) {
 	}))
 }
 
-// Many goroutines, few places, and memory of Buffers that are closed concurrently.
+// TestStorm: many goroutines use a small cache, and Buffers are closed concurrently.
 func TestStorm(t *testing.T) {
 	c := newCache(t, registration.Options{Regions: 8})
 	b := make([]byte, 64*100)
@@ -275,7 +275,7 @@ func TestStorm(t *testing.T) {
 	assert.Equal(t, s.Regions, s.Idle)
 }
 
-// BenchmarkHit is a Get and a Release of memory that is registered already.
+// BenchmarkHit measures Get and Release of registered memory.
 func BenchmarkHit(b *testing.B) {
 	for _, regions := range []int{1, 64, 4096} {
 		b.Run(fmt.Sprintf("regions=%d", regions), func(b *testing.B) {

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/registration"
 )
 
-// A program sends from memory that its callers bring along. It is registered the first time that it is seen.
+// A program sends from memory that its callers provide. The cache registers the memory when it is first used.
 func ExampleCache() {
 	device, err := rdma.Open("soft0")
 	if err != nil {

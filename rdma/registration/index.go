@@ -9,15 +9,15 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// index finds regions by their addresses. No region contains another one. So both their starts and their ends ascend,
-// and if any region contains an interval, the last one that begins before it does.
+// index finds regions by address. No region contains another one, so both their starts and their ends are in ascending
+// order. If any region contains a range, it is the last one that begins before the range does.
 type index struct {
 	access  ibv.AccessFlags
-	starts  []uintptr // of the regions: one cache line has eight
+	starts  []uintptr // starts of the regions; a separate slice, because a cache line has eight
 	regions []*region
 }
 
-// after returns the number of regions that begin at an address or before.
+// after returns the number of regions that begin at or before an address.
 func (x *index) after(start uintptr) int {
 	low, high := 0, len(x.starts)
 	for low < high {
@@ -30,7 +30,7 @@ func (x *index) after(start uintptr) int {
 	return low
 }
 
-// find returns the region that contains an interval, or nil.
+// find returns the region that contains a range, or nil.
 func (x *index) find(start, end uintptr) *region {
 	if i := x.after(start); i > 0 && end <= x.regions[i-1].end {
 		return x.regions[i-1]
@@ -38,7 +38,7 @@ func (x *index) find(start, end uintptr) *region {
 	return nil
 }
 
-// inside returns a new slice of the regions that an interval contains.
+// inside returns a new slice of the regions that a range contains.
 func (x *index) inside(start, end uintptr) []*region {
 	first := sort.Search(len(x.starts), func(i int) bool { return x.starts[i] >= start })
 	last := first
@@ -48,7 +48,7 @@ func (x *index) inside(start, end uintptr) []*region {
 	return slices.Clone(x.regions[first:last])
 }
 
-// overlapping returns a new slice of the regions that have addresses in common with an interval.
+// overlapping returns a new slice of the regions that overlap a range.
 func (x *index) overlapping(start, end uintptr) []*region {
 	first := sort.Search(len(x.regions), func(i int) bool { return x.regions[i].end > start })
 	last := first
@@ -58,7 +58,7 @@ func (x *index) overlapping(start, end uintptr) []*region {
 	return slices.Clone(x.regions[first:last])
 }
 
-// add adds a region that contains none of the others, and that none of them contains.
+// add adds a region. It must not contain another one or be contained in one.
 func (x *index) add(r *region) {
 	i := x.after(r.start)
 	x.starts, x.regions = slices.Insert(x.starts, i, r.start), slices.Insert(x.regions, i, r)
@@ -70,16 +70,16 @@ func (x *index) remove(r *region) {
 	x.starts, x.regions = slices.Delete(x.starts, i, i+1), slices.Delete(x.regions, i, i+1)
 }
 
-// idleList has the regions without a lease, in the order in which they were released.
+// idleList contains the regions without a lease, in order of release.
 type idleList struct {
-	ring  region // newer leads to the oldest, older to the newest
+	ring  region // sentinel: newer is the oldest region, older the newest
 	count int
 	bytes int64
 }
 
 func (l *idleList) init() { l.ring.newer, l.ring.older = &l.ring, &l.ring }
 
-// add adds the newest.
+// add adds a region as the newest.
 func (l *idleList) add(r *region) {
 	r.older, r.newer = l.ring.older, &l.ring
 	r.older.newer, r.newer.older = r, r

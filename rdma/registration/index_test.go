@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An index returns the same results as a linear search of a list.
+// TestIndex compares an index with a linear search.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var x index

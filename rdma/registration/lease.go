@@ -8,8 +8,8 @@ import (
 )
 
 // Lease keeps memory registered, from [Cache.Get] to Release. Its address, length and keys are those of the requested
-// slice, whatever region serves it. Do not copy a Lease: go vet reports copies. It is not safe for concurrent use.
-// There is no finalizer: a Lease without Release stays registered.
+// slice, even if a larger region serves it. It must not be copied, which go vet checks, and is not safe for concurrent
+// use. There is no finalizer: memory stays registered until Release.
 type Lease struct {
 	_      noCopy
 	region *region
@@ -28,16 +28,16 @@ func (l *Lease) Region() rdma.Region {
 	return rdma.Region{Address: uint64(l.start), Length: uint64(l.length), LKey: l.region.lkey}
 }
 
-// SGE returns the entry of length bytes at offset, for a work request. Like slicing, it panics outside the memory.
+// SGE returns the entry for length bytes at offset, for a work request. Like slicing, it panics outside the memory.
 func (l *Lease) SGE(offset uint64, length uint32) ibv.SGE { return l.Region().SGE(offset, length) }
 
 // RKey returns the key with which a peer can access the memory, in host byte order. The peer also needs the address,
-// which an entry of SGE has. The key stays valid until the memory is deregistered, perhaps long after Release; do not
-// rely on it then.
+// which the result of SGE contains. The key stays valid until the memory is deregistered, which may be long after
+// Release; do not rely on that.
 func (l *Lease) RKey() uint32 { return l.region.rkey }
 
-// Release ends the lease. No work request that uses the memory may be outstanding, here or at a peer. It blocks while
-// it deregisters memory. A second Release does nothing.
+// Release ends the lease. No work request that uses the memory may be outstanding, on this side or on a peer's. Release
+// blocks if it deregisters memory. A second Release does nothing.
 func (l *Lease) Release() {
 	if r := l.region; r != nil {
 		l.region = nil

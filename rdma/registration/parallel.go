@@ -15,13 +15,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// chunk is the memory that a goroutine takes at a time, with boundaries of huge pages.
+// chunk is the number of bytes that a goroutine processes at a time. Chunks are aligned to huge pages.
 const chunk = 2 << 20
 
-// Prefault makes the kernel map the pages of unused memory, with several goroutines: GOMAXPROCS if goroutines is 0. It
-// changes no byte. A registration would map such pages on one processor, which is most of its work. For memory in use,
-// Prefault only costs time. If the kernel does not support it (Linux before 5.14, memory that cannot be written), it
-// fails without harm: a registration maps the pages as well.
+// Prefault makes the kernel map the pages of unused memory, with several goroutines (GOMAXPROCS if goroutines is 0). It
+// changes no byte. Without Prefault, registering the memory maps the pages on one processor, which is most of a
+// registration's cost. For memory in use, Prefault only costs time. If the kernel does not support it (Linux before
+// 5.14, memory that cannot be written), it fails without harm: the registration maps the pages then.
 func Prefault(b []byte, goroutines int) error {
 	if len(b) == 0 {
 		return nil
@@ -43,27 +43,27 @@ func Prefault(b []byte, goroutines int) error {
 	})
 }
 
-// Pieces is memory that is registered as several consecutive regions.
+// Pieces is memory that is registered as several adjacent regions.
 type Pieces struct {
-	size        uint64 // bytes
-	first, each uint64 // bytes of the first piece, and of every other one but the last
+	size        uint64 // total bytes
+	first, each uint64 // bytes of the first piece, and of each later one except the last
 	mrs         []*rdma.MR
 }
 
-// Parallel registers memory as several regions concurrently, at most n, or GOMAXPROCS if n is 0. Every region but the
-// last ends at a multiple of 2 MiB. Each region has its own keys, so a range may need several entries. If you need a
-// single key, [Prefault] and one region are nearly as fast for unused memory in huge pages.
+// Parallel registers memory as several adjacent regions concurrently, at most n, or GOMAXPROCS if n is 0. Every region
+// except the last ends at a multiple of 2 MiB. Each region has its own keys, so a range may need several entries. If
+// you need a single key, use [Prefault] and one region, which is nearly as fast for unused memory in huge pages.
 //
 // C: ibv_reg_mr, ibv_dereg_mr
 //
 // Man: ibv_reg_mr(3)
 func Parallel(pd *rdma.PD, b []byte, access ibv.AccessFlags, n int) (*Pieces, error) {
 	if pd == nil || len(b) == 0 || n < 0 {
-		return nil, verberr.Invalid("Parallel", "", "%d bytes in %d pieces: there have to be a protection domain, "+
-			"memory, and no negative number of pieces", len(b), n)
+		return nil, verberr.Invalid("Parallel", "", "invalid argument: %d bytes, %d pieces; pass a protection domain, "+
+			"memory, and a number of pieces that is not negative", len(b), n)
 	}
 	p := &Pieces{size: uint64(len(b))}
-	lead := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % chunk) // from the boundary before
+	lead := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b))) % chunk) // bytes since the previous boundary
 	chunks := (lead + p.size + chunk - 1) / chunk
 	p.each = (chunks + uint64(workers(n)) - 1) / uint64(workers(n)) * chunk
 	p.first = p.each - lead
@@ -81,7 +81,7 @@ func Parallel(pd *rdma.PD, b []byte, access ibv.AccessFlags, n int) (*Pieces, er
 	return p, nil
 }
 
-// bounds returns the range of a piece in the memory.
+// bounds returns the range of a piece.
 func (p *Pieces) bounds(i int) (from, to uint64) {
 	if i > 0 {
 		from = p.first + uint64(i-1)*p.each
@@ -89,12 +89,12 @@ func (p *Pieces) bounds(i int) (from, to uint64) {
 	return from, min(p.first+uint64(i)*p.each, p.size)
 }
 
-// MRs returns the regions in the order of their memory. A peer needs the address, the length and the key of each that
-// it accesses. They belong to the Pieces.
+// MRs returns the regions in address order. A peer needs the address, the length and the key of each region that it
+// accesses. The regions belong to the Pieces.
 func (p *Pieces) MRs() []*rdma.MR { return p.mrs }
 
-// AppendSGE appends the entries of length bytes at offset to a list, for a work request: one for each region that the
-// range crosses, and for each 4 GiB of it. Like slicing, it panics outside the memory.
+// AppendSGE appends the entries for length bytes at offset to list, for a work request: one for each region in the
+// range, and another one for each further 4 GiB. Like slicing, it panics outside the memory.
 func (p *Pieces) AppendSGE(list []ibv.SGE, offset, length uint64) []ibv.SGE {
 	if offset > p.size || length > p.size-offset {
 		panic(fmt.Sprintf("goverbs: %d bytes at %d are not inside pieces of %d bytes", length, offset, p.size))
@@ -112,7 +112,7 @@ func (p *Pieces) AppendSGE(list []ibv.SGE, offset, length uint64) []ibv.SGE {
 	return list
 }
 
-// mostSGE is the maximum length of an entry, in full chunks.
+// mostSGE is the maximum length of an entry, rounded down to chunks.
 const mostSGE = 1<<32 - chunk
 
 // Close deregisters the memory. No work request that uses it may be outstanding. A second Close does nothing.
@@ -133,7 +133,7 @@ func workers(goroutines int) int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// together runs a function on several goroutines, and returns their errors.
+// together calls a function on n goroutines and joins their errors.
 func together(n int, do func() error) error {
 	errs := make([]error, n)
 	var all sync.WaitGroup

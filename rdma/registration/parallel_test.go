@@ -17,13 +17,13 @@ import (
 
 const mib = 1 << 20
 
-// Pieces cover all of the memory, one behind the other, and entries name each byte of a range once.
+// TestPieces: pieces are adjacent and cover all of the memory, and entries contain each byte of a range once.
 func TestPieces(t *testing.T) {
 	pd := newPD(t)
 	buffer, err := rdma.NewBuffer(20*mib, rdma.MapOptions{})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, buffer.Close()) }()
-	skip := -buffer.Address() % (2 * mib) // the first byte at a boundary
+	skip := -buffer.Address() % (2 * mib) // offset of the first boundary
 	all := buffer.Bytes()[skip:]
 	for _, c := range []struct{ from, length, n, pieces uint64 }{
 		{0, 8 * mib, 4, 4}, {0, 8 * mib, 3, 2}, {0, 100, 4, 1}, {mib, 8 * mib, 4, 3}, {100, 2*mib - 50, 8, 2},
@@ -78,5 +78,5 @@ func TestPieces(t *testing.T) {
 		assert.ErrorIs(t, err, syscall.EINVAL)
 	}
 	_, err = registration.Parallel(pd, all[:8*mib], ibv.ACCESS_REMOTE_WRITE, 4)
-	assert.ErrorContains(t, err, "LOCAL_WRITE") // and nothing stays registered, or the domain cannot be closed
+	assert.ErrorContains(t, err, "LOCAL_WRITE") // nothing stays registered, or closing the domain would fail
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// populate makes the kernel map pages that can be written: madvise(2) with MADV_POPULATE_WRITE. It changes no byte.
+// populate makes the kernel map writable pages: madvise(2) with MADV_POPULATE_WRITE. It changes no byte.
 func populate(start, end uintptr) error {
 	page := uintptr(os.Getpagesize())
 	start, end = start&^(page-1), (end+page-1)&^(page-1)

@@ -8,10 +8,10 @@ import (
 	"github.com/goverbs/goverbs/internal/stats"
 )
 
-// published are the caches of a program that publishes its counters.
+// published contains the caches of a program that publishes its counters.
 var published struct {
 	begin sync.Once
-	mu    sync.Mutex // guards the fields below; it is taken before that of a cache
+	mu    sync.Mutex // guards the fields below; locked before a cache's mu
 	// +checklocks:mu
 	open map[*Cache]bool
 	// +checklocks:mu

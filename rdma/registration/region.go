@@ -12,14 +12,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/registration/internal/watch"
 )
 
-// region is registered memory, or memory that is being registered.
+// region is memory that is registered or being registered.
 type region struct {
 	cache      *Cache
 	start, end uintptr
 	access     ibv.AccessFlags
 
-	made chan struct{} // closed when mr or err is there
-	err  error         // why the registration failed
+	made chan struct{} // closed when mr or err is set
+	err  error         // error of the registration
 	mr   *rdma.MR
 	lkey uint32
 	rkey uint32
@@ -30,19 +30,19 @@ type region struct {
 
 	// guarded by Cache.mu
 	leases       int
-	indexed      bool  // it may serve further leases
-	gone         bool  // its memory has changed: it must not be added to the index
-	closing      error // why the deregistration failed
+	indexed      bool  // may serve further leases
+	gone         bool  // its memory has changed: it must not be indexed
+	closing      error // error of the deregistration
 	newer, older *region
 }
 
 func (r *region) size() int64 { return int64(r.end - r.start) }
 
-// secure ensures that the region leaves the index before its memory can become other memory, and reports whether it
+// secure ensures that the region leaves the index before its addresses can get other pages, and reports whether it
 // could.
 func (r *region) secure(b []byte, trust bool) bool {
 	if r.access&ibv.ACCESS_ON_DEMAND != 0 || watch.OnHeap(unsafe.SliceData(b)) {
-		return true // the region follows the page tables, or it pins memory that the garbage collector could free
+		return true // the device follows the page tables, or the registration pins memory of the garbage collector
 	}
 	if r.use = mapped.Find(r.start, r.end-r.start, r.stop); r.use != nil {
 		return true
@@ -62,8 +62,8 @@ func (r *region) insecure() {
 	}
 }
 
-// changed is called when the memory has changed. C may unmap memory while it deregisters, which waits until the calling
-// goroutine continues.
+// changed is called when the memory has changed. It does not deregister itself, because C may unmap memory then, which
+// waits until the calling goroutine continues.
 func (r *region) changed() {
 	c := r.cache
 	c.mu.Lock()
@@ -77,18 +77,18 @@ func (r *region) changed() {
 	}
 }
 
-// stop is called before the memory, of a Buffer, is unmapped.
+// stop is called before the memory of a Buffer is unmapped.
 func (r *region) stop() error {
 	c := r.cache
 	c.mu.Lock()
 	if n := r.leases; n > 0 {
 		c.mu.Unlock()
-		return fmt.Errorf("%d leases of the %s have to be released first", n, c.name)
+		return fmt.Errorf("%d leases of the %s must be released first", n, c.name)
 	}
 	out := c.dropLocked(r, nil)
 	c.mu.Unlock()
 	c.end(out...)
-	<-r.ended // another goroutine may be at it
+	<-r.ended // another goroutine may be deregistering it
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return r.closing

@@ -68,7 +68,7 @@ func TestCountersOfTraffic(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, f[0].HWCounters("soft0"), all)
 	_, err = a.device.HWCounters(2)
-	assert.ErrorContains(t, err, "there is no port 2")
+	assert.ErrorContains(t, err, "no port 2")
 	assert.Nil(t, f[0].HWCounters("soft1"))
 }
 

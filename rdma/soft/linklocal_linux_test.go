@@ -67,11 +67,11 @@ func TestLinkLocal(t *testing.T) {
 		assert.ErrorContains(t, err, at)
 		assert.False(t, id.LocalAddr().IsValid(), at)
 	}
-	for from, want := range map[string]string{"[fe80::1]:0": "needs its interface",
-		"[fe80::1%lo]:0": "the network interface of that address has no RDMA device"} {
+	for from, want := range map[string]string{"[fe80::1]:0": "needs an interface",
+		"[fe80::1%lo]:0": "the address's network interface has no RDMA device"} {
 		err := newID().ResolveAddr(ctx, netip.MustParseAddrPort(from), netip.MustParseAddrPort("[fe80::2%near0]:7"),
 			time.Second)
-		assert.ErrorContains(t, err, "the source is "+from)
+		assert.ErrorContains(t, err, "source "+from)
 		assert.ErrorContains(t, err, want)
 	}
 	id := newID()

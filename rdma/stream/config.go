@@ -13,43 +13,43 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Config has the options of both ends of a connection. The zero value has the defaults.
+// Config has the options of both sides of a connection. The zero value means the defaults.
 type Config struct {
-	// Backend is a software backend, that of package native, runtime.Native for rdma-core, or nil to select by the
+	// Backend is a software backend, the backend of package native, runtime.Native for rdma-core, or nil to use the
 	// environment: see "Which library" in the documentation of package cm.
 	Backend runtime.Backend
-	// Protocol is the protocol of both ends: Stream, of this package, or RSocket, of librdmacm's rsockets and programs
-	// that preload them.
+	// Protocol selects this package's own protocol (Stream) or rsockets (RSocket), for peers that use librdmacm's
+	// rsockets or preload them. Both sides must use the same.
 	Protocol Protocol
-	// Maps is the number of memory regions that the peer of an RSocket may map for WriteAt here (RDMA_IOMAPSIZE), at
-	// most 127. 0 means none.
+	// Maps is the number of memory regions that the peer may write with WriteAt (RDMA_IOMAPSIZE), at most 127. It
+	// requires RSocket. 0 means none.
 	Maps int
-	// Buffer is the number of bytes that each side can receive before its program reads them. Send buffers have half of
-	// that. Adapters and Soft-RoCE pin the memory. Large writes are sent in pieces of a quarter of it, or of an eighth
-	// if the peer's device reads every other piece. 0 means [DefaultBuffer].
+	// Buffer is the number of bytes that each side can receive before its program reads them. Send buffers are half as
+	// large. Adapters and Soft-RoCE pin the memory. Large writes are sent in pieces of a quarter of Buffer, or of an
+	// eighth if the peer's device fetches every other piece. 0 means [DefaultBuffer].
 	Buffer int
-	// HandshakeTimeout limits each step of connecting. 0 means [DefaultHandshakeTimeout].
+	// HandshakeTimeout limits each step of establishing a connection. 0 means [DefaultHandshakeTimeout].
 	HandshakeTimeout time.Duration
-	// Linger limits how long Close waits until all written data has arrived; after that it returns an error. On a lossy
-	// network, each loss may take an AckTimeout. 0 means [DefaultLinger].
+	// Linger limits how long Close waits until all written data has arrived; then Close returns an error. On a lossy
+	// network, each loss may delay it by AckTimeout. 0 means [DefaultLinger].
 	Linger time.Duration
-	// Heartbeat is the time without messages after which the connection probes the peer's device; without a response,
-	// the connection fails. Without heartbeats, only a Write detects a dead host, including one that waits for room; a
-	// connection that only reads keeps its memory for ever. The peer's program is not probed. 0 means
+	// Heartbeat is the time without messages after which the connection probes the peer's device. If it does not
+	// respond, the connection fails. Without heartbeats, only a Write detects a dead host (also one that waits for
+	// room), and a connection that only reads keeps its memory forever. The peer's program is not probed. 0 means
 	// [DefaultHeartbeat], and a negative value disables heartbeats.
 	Heartbeat time.Duration
-	// BusyPoll is how long a waiting goroutine polls before it sleeps, while that finds completions: see
-	// rdma.CQ.SetBusyPoll. It uses processors, which the kernel's software devices need themselves. With hardware it
-	// reduces latency; rdma.DefaultBusyPoll is a good value. LearnedBusyPoll adapts it for each connection. 0 disables
-	// polling.
+	// BusyPoll is how long a waiting goroutine polls before it sleeps, as long as polling finds completions: see
+	// rdma.CQ.SetBusyPoll. Polling occupies a processor, which the kernel's software devices need themselves. With
+	// hardware it reduces latency; rdma.DefaultBusyPoll is a good value. LearnedBusyPoll adapts the time for each
+	// connection. 0 disables polling.
 	BusyPoll time.Duration
-	// KeepThread makes a waiting goroutine keep its thread, which wakes sooner than one on Go's netpoller: see
-	// rdma.CompChannel.KeepThread. One goroutine waits for all connections of a device. Without KeepThread it does so
-	// while only its own connection has messages and no other goroutine wants to run, but not with one processor
-	// (GOMAXPROCS).
+	// KeepThread makes a waiting goroutine block its thread, which wakes it sooner than Go's netpoller: see
+	// rdma.CompChannel.KeepThread. It concerns the one goroutine that waits for all connections of a device. Without
+	// KeepThread, that goroutine blocks its thread only while just its own connection has messages and no other
+	// goroutine is ready to run, and never if GOMAXPROCS is 1.
 	KeepThread bool
-	// AckTimeout is the time that the device waits for the peer's acknowledgement before it retransmits, at most six
-	// times: 4.096 µs · 2^AckTimeout. 0 means [DefaultAckTimeout].
+	// AckTimeout is the time that the device waits for the peer's acknowledgement before it retransmits, up to six
+	// times. The time is 4.096 µs · 2^AckTimeout. 0 means [DefaultAckTimeout].
 	AckTimeout uint8
 	// ToS is the type of service of the IP packets: DSCP << 2.
 	ToS uint8
@@ -59,8 +59,8 @@ type Config struct {
 type Protocol uint8
 
 const (
-	Stream  Protocol = iota // of this package
-	RSocket                 // of librdmacm's rsockets, rsocket(7), over IP addresses
+	Stream  Protocol = iota // this package's protocol
+	RSocket                 // librdmacm's rsockets, rsocket(7); only over IP addresses
 )
 
 func (p Protocol) new() protocol.Protocol {
@@ -75,12 +75,12 @@ const (
 	DefaultBuffer           = 2 << 20
 	DefaultHandshakeTimeout = 5 * time.Second
 	DefaultLinger           = 3 * time.Second
-	DefaultHeartbeat        = 15 * time.Second // as keep-alives of package net
+	DefaultHeartbeat        = 15 * time.Second // like package net's keep-alives
 	DefaultAckTimeout       = 17               // 0.54 s
 	DefaultBacklog          = 128
 )
 
-// defaultHeartbeat is DefaultHeartbeat, except in tests.
+// defaultHeartbeat is DefaultHeartbeat, which tests change.
 var defaultHeartbeat = DefaultHeartbeat
 
 // complete returns the configuration with all defaults filled in.
@@ -114,7 +114,7 @@ func (c Config) complete() (own Config, err error) {
 	return own, nil
 }
 
-// completeIB is complete for AF_IB addresses.
+// completeIB is complete for connections with AF_IB addresses.
 func (c Config) completeIB() (Config, error) {
 	own, err := c.complete()
 	if err == nil && own.Protocol == RSocket {

@@ -22,7 +22,7 @@ func TestConfig(t *testing.T) {
 		Linger: DefaultLinger, Heartbeat: DefaultHeartbeat, AckTimeout: DefaultAckTimeout}, c)
 	c, err = (&Config{Buffer: protocol.MinBuffer + 1}).complete()
 	require.NoError(t, err)
-	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages after it stay in place")
+	assert.Equal(t, protocol.MinBuffer+64, c.Buffer, "control messages follow the buffer and stay aligned")
 	for _, bad := range []Config{{Buffer: 1}, {Buffer: protocol.MaxBuffer + 1}, {AckTimeout: 32},
 		{Protocol: RSocket + 1}, {Linger: -1},
 		{BusyPoll: -2}} {
@@ -34,19 +34,19 @@ func TestConfig(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	came := make(chan bool, 8)
+	expired := make(chan bool, 8)
 	d := newDeadline()
-	d.came = func() { came <- true }
+	d.expired = func() { expired <- true }
 	d.set(time.Now().Add(time.Hour))
 	assert.False(t, isDone(d.passed()))
 	d.set(time.Now().Add(-time.Second))
 	assert.True(t, isDone(d.passed()))
-	<-came
+	<-expired
 	d.set(time.Now().Add(time.Hour))
 	assert.False(t, isDone(d.passed()), "moved again")
 	d.set(time.Now().Add(5 * time.Millisecond))
 	<-d.passed()
-	<-came
+	<-expired
 	d.set(time.Time{})
 	assert.False(t, isDone(d.passed()))
 }

@@ -29,14 +29,14 @@ type Addr struct{ netip.AddrPort }
 func (Addr) Network() string { return "rdma" }
 
 // Conn is a stream connection: a net.Conn whose directions can be closed separately. All bytes arrive in order, or the
-// connection fails. Write waits if the peer reads more slowly. Up to [Config].Buffer bytes arrive in the peer's memory
-// soon after Write, whether the peer reads or not.
+// connection fails. Write waits while the peer reads too slowly. Up to [Config].Buffer bytes are sent to the peer's
+// memory without waiting for its program to read.
 //
 // It is safe for concurrent use; concurrent Writes do not mix. Write copies its argument.
 type Conn struct {
 	id            *endpoint
 	config        Config
-	work          *made.Work // of a listener's connection
+	work          *made.Work // of a connection accepted by a listener
 	local, remote net.Addr
 	poller        *poller // receives completions by key
 	shared        *shared // the poller's
@@ -48,30 +48,30 @@ type Conn struct {
 	writer  writer
 	lending lending
 
-	moved    chan struct{} // holds a token after an event for which Close may wait
-	returned chan struct{} // holds a token after all receives have completed
+	eventArrived chan struct{} // holds a token after an event that may end a wait of Close
+	returned     chan struct{} // holds a token after all receives have completed
 
 	mu        sync.Mutex
 	err       error // why the connection failed
 	dead      chan struct{}
-	closed    chan struct{}  // Close was called
+	closed    chan struct{}  // closed by Close
 	finWanted protocol.Flags // flags that must be sent
 	finSent   protocol.Flags
-	finSeq    uint64         // number of messages up to the one with these flags
-	endSeq    uint64         // number of messages up to the one with Fin
+	finSeq    uint64         // number of messages, up to the one that sent these flags
+	endSeq    uint64         // number of messages, up to the one that sent Fin
 	peerFin   protocol.Flags // flags that the peer sent
 	gone      bool           // the peer has disconnected
-	started   bool           // the peer is known, and control messages may be sent
-	received  uint64         // messages
-	released  bool           // the objects are or are being released
+	started   bool           // the peer is known; control messages may be sent
+	received  uint64         // number of messages
+	released  bool           // objects are released, or being released
 
-	watcher func(Readiness)    // called after changes; or nil
-	beat    *time.Timer        // or nil
-	ctx     context.Context    // of the connection's goroutines
-	cancel  context.CancelFunc // nil before start
-	workers sync.WaitGroup
-	once    sync.Once
-	ended   error
+	watcher   func(Readiness)    // set by Watch, or nil
+	heartbeat *time.Timer        // or nil
+	ctx       context.Context    // of the connection's goroutines
+	cancel    context.CancelFunc // nil before start
+	workers   sync.WaitGroup
+	once      sync.Once
+	ended     error
 }
 
 var _ net.Conn = (*Conn)(nil)
@@ -79,20 +79,20 @@ var _ net.Conn = (*Conn)(nil)
 func newConn(id *endpoint, config Config) *Conn {
 	c := &Conn{
 		id: id, config: config, dead: make(chan struct{}),
-		closed: make(chan struct{}), moved: make(chan struct{}, 1), returned: make(chan struct{}, 1),
+		closed: make(chan struct{}), eventArrived: make(chan struct{}, 1), returned: make(chan struct{}, 1),
 	}
 	c.protocol = config.Protocol.new()
 	c.link = c.protocol.Objects()
 	c.reader.begin(c.interrupt)
-	c.writer.begin(c.interrupt, c.ask)
+	c.writer.begin(c.interrupt, c.probePeer)
 	return c
 }
 
-// Readiness reports what a connection can do without waiting.
+// Readiness reports which calls would not wait.
 type Readiness struct {
 	Read  bool  // Read would return bytes, io.EOF or an error
 	Write bool  // Write would send some bytes or return an error
-	Over  bool  // the peer has closed and all of its data was read
+	Over  bool  // the peer has closed, and all of its data has been read
 	Err   error // why the connection failed
 }
 
@@ -103,12 +103,12 @@ func (c *Conn) Ready() Readiness {
 	return c.readiness()
 }
 
-// readiness is Ready. The caller holds mu. Data that a peer sent before it disconnected may still have to be handled
-// before Read would return io.EOF.
+// readiness is Ready. The caller holds mu. After a disconnect, messages that the peer sent before may still have to be
+// handled; until then, Read would not return io.EOF.
 func (c *Conn) readiness() Readiness {
 	return Readiness{
 		Read:  c.canRead() || isDone(c.closed),
-		Write: c.writeErr() != nil || c.protocol.Room(math.MaxInt32, false) > 0, // for a write of any length
+		Write: c.writeErr() != nil || c.protocol.Room(math.MaxInt32, false) > 0, // room for a write of any length
 		Over:  (c.gone && c.canRead() || c.peerFin&protocol.Done != 0) && c.protocol.Unread() == 0,
 		Err:   c.err,
 	}
@@ -122,7 +122,7 @@ func (c *Conn) canRead() bool {
 // writeErr returns why writing is impossible, or nil. The caller holds mu.
 func (c *Conn) writeErr() error {
 	switch {
-	case isDone(c.closed): // Close sends the end of data, so this is not an error
+	case isDone(c.closed): // not a failure of the connection: Close still sends the end of data
 		return net.ErrClosed
 	case c.err != nil:
 		return c.err
@@ -132,23 +132,23 @@ func (c *Conn) writeErr() error {
 	return nil
 }
 
-// Watch sets a function to be called when the result of Ready may have changed, for programs that wait for many things
-// at once with TryRead and TryWrite. The goroutine that calls it also handles completions of other connections: the
-// function must return soon and must not call methods of the connection. Call Watch once, before anything else.
+// Watch sets a function that is called when the result of Ready may have changed, for programs that wait for many
+// things at once and use TryRead and TryWrite. The calling goroutine also handles completions of other connections, so
+// the function must return soon, and must not call methods of the connection. Call Watch once, before any other method.
 func (c *Conn) Watch(changed func(Readiness)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.watcher = changed
 }
 
-// Poll handles arrived messages, for a program that calls Ready in a loop; TryRead and TryWrite do the same.
+// Poll handles messages that have arrived, for a program that calls Ready in a loop. TryRead and TryWrite do this, too.
 func (c *Conn) Poll() { c.poller.tryPoll() }
 
-// Rest marks the start and the end of a time in which a thread sleeps until Watch's function is called. During that
-// time, messages are handled at once; otherwise handling may take 10 ms.
+// Rest marks the start (true) or end (false) of a period in which a thread of the program sleeps until Watch's function
+// is called. During that period messages are handled at once, and otherwise with up to 10 ms delay.
 func (c *Conn) Rest(asleep bool) { c.poller.rest(asleep) }
 
-// await returns when ready may report true. It waits for completions itself unless another goroutine does.
+// await returns when ready may report true. It handles completions itself unless another goroutine does.
 func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
 	r := c.poller
 	over := func() bool {
@@ -158,7 +158,7 @@ func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
 		return now || isDone(d.passed()) || isDone(c.closed)
 	}
 	select {
-	case r.turn <- struct{}{}: // usually succeeds; a select with two cases takes longer
+	case r.turn <- struct{}{}: // tried alone first: faster than a select with two cases
 		r.lead(c, over)
 		return
 	default:
@@ -166,15 +166,15 @@ func (c *Conn) await(d *deadline, more <-chan struct{}, ready func() bool) {
 	select {
 	case r.turn <- struct{}{}:
 		r.lead(c, over)
-	case <-more: // interrupt signals this, too
-		r.turns.Add(1) // the background goroutine leaves the queue
+	case <-more: // signaled by interrupt, too
+		r.turns.Add(1) // makes the background goroutine release the queue
 	}
 }
 
 // LocalAddr returns an [Addr], or a [cm.IBAddr] after DialIB and ListenIB.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr returns an address of the same kind as LocalAddr.
+// RemoteAddr returns the peer's address, of the same type as LocalAddr.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline calls SetReadDeadline and SetWriteDeadline.
@@ -185,10 +185,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-// SetReadDeadline sets the deadline of current and future Reads; the zero time means none.
+// SetReadDeadline sets the deadline of current and future Reads. The zero time means no deadline.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(c.reader.deadline, t) }
 
-// SetWriteDeadline sets the deadline of current and future Writes. Bytes that they have counted by then are sent.
+// SetWriteDeadline sets the deadline of current and future Writes. Bytes that a Write has counted by then are sent.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(c.writer.deadline, t) }
 
 func (c *Conn) setDeadline(d *deadline, t time.Time) error {
@@ -199,11 +199,11 @@ func (c *Conn) setDeadline(d *deadline, t time.Time) error {
 	return nil
 }
 
-// String returns the addresses and the device: "connection 127.0.0.1:4000 to 127.0.0.2:5000 on mlx5_0", with the suffix
-// ", closed" after Close. It is safe for concurrent use.
+// String returns the addresses and the device, such as "connection 127.0.0.1:4000 to 127.0.0.2:5000 on mlx5_0", with
+// the suffix ", closed" after Close. It is safe for concurrent use.
 func (c *Conn) String() string { return c.id.text("connection", isDone(c.closed)) }
 
-// LogValue is String, for package log/slog.
+// LogValue returns String, for package log/slog.
 func (c *Conn) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
 // opError returns an error like those of package net.
@@ -211,7 +211,7 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "rdma", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// fail ends the connection. The caller holds mu.
+// fail makes the connection fail with err. The caller holds mu.
 func (c *Conn) fail(err error) {
 	if c.err == nil {
 		c.err = err
@@ -221,11 +221,11 @@ func (c *Conn) fail(err error) {
 	}
 }
 
-// interrupt makes waiting goroutines of this stream check their conditions after an event that is not a completion.
+// interrupt makes waiting goroutines of this connection check their conditions after an event other than a completion.
 func (c *Conn) interrupt() {
 	signal(c.reader.ready)
 	signal(c.writer.ready)
-	signal(c.moved)
+	signal(c.eventArrived)
 	if r := c.poller; r != nil && r.leader.Load() == c {
 		r.interrupt()
 	}
@@ -244,10 +244,10 @@ func (c *Conn) start() {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.mu.Lock()
 	c.started = true
-	c.sendControl() // before the first data
+	c.sendControl() // precedes any data
 	c.mu.Unlock()
 	c.id.forward(c.event)
-	c.startBeat()
+	c.startHeartbeat()
 }
 
 // event handles an event of the ID, such as a disconnect by the peer.
@@ -269,17 +269,17 @@ func (c *Conn) event(e cm.Event, err error) {
 	}
 }
 
-// sawEnd reports whether the peer has sent the end of data and the device reads no lent memory, so that there is
-// nothing to wait for. The caller holds mu.
+// sawEnd reports whether the peer has sent the end of data and the device reads no lent memory; then nothing is left to
+// wait for. The caller holds mu.
 func (c *Conn) sawEnd() bool {
 	const last = protocol.Fin | protocol.Done
 	return c.protocol.AnswersEnd() && c.peerFin&last == last && len(c.lending.all) == 0
 }
 
-// flushAfter is the time after which a drain flushes the receives of a queue pair in ERR.
+// flushAfter is how long flush waits for receives to complete after the move to ERR, before it drains the queue pair.
 const flushAfter = 100 * time.Millisecond
 
-// peerLeft waits until all arrived messages are handled. Nothing more is sent.
+// peerLeft handles the peer's disconnect: it waits until all arrived messages are handled. Nothing more is sent.
 func (c *Conn) peerLeft(e cm.Event) {
 	c.flush()
 	c.mu.Lock()
@@ -293,7 +293,7 @@ func (c *Conn) peerLeft(e cm.Event) {
 	c.interrupt()
 }
 
-// flush makes all receives complete, and waits for them.
+// flush makes all receives complete and waits for their completions.
 func (c *Conn) flush() {
 	ctx, cancel := context.WithTimeout(c.ctx, c.config.Linger)
 	defer cancel()
@@ -328,8 +328,8 @@ func (c *Conn) awaitReturn(ctx context.Context) bool {
 	}
 }
 
-// startBeat sends a heartbeat when no message was sent or received for a while.
-func (c *Conn) startBeat() {
+// startHeartbeat starts the timer that sends a heartbeat after a period without messages.
+func (c *Conn) startHeartbeat() {
 	every := c.config.Heartbeat
 	if every <= 0 {
 		return
@@ -337,7 +337,7 @@ func (c *Conn) startBeat() {
 	last := uint64(0)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.beat = time.AfterFunc(every, func() {
+	c.heartbeat = time.AfterFunc(every, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.err != nil || c.gone || c.released {
@@ -348,14 +348,14 @@ func (c *Conn) startBeat() {
 		} else {
 			last = now
 		}
-		c.beat.Reset(every)
+		c.heartbeat.Reset(every)
 	})
 }
 
-// completionFailed ends the connection because a completion failed. The caller holds mu.
+// completionFailed makes the connection fail because of a failed completion. The caller holds mu.
 func (c *Conn) completionFailed(wc *ibv.WC) {
 	if known := c.err != nil || c.gone || isDone(c.closed); known && wc.Status == ibv.WC_WR_FLUSH_ERR {
-		return // the receives of a closing stream are flushed; the stream has its own reason
+		return // the connection is ending, so its receives are flushed
 	}
 	err := rdma.CompletionErr(wc)
 	switch wc.Status {
@@ -369,7 +369,7 @@ func (c *Conn) completionFailed(wc *ibv.WC) {
 	c.fail(err)
 }
 
-// handle handles completions, reposts their receives, and wakes waiting goroutines.
+// handle processes completions: it reposts their receives and wakes waiting goroutines.
 func (c *Conn) handle(wcs []ibv.WC) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -388,7 +388,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		switch {
 		case wc.Status != ibv.WC_SUCCESS:
 			if sent {
-				c.link.SendDone(wc.WRID, true) // the device no longer reads its memory
+				c.link.SendDone(wc.WRID, true) // the device no longer reads the send's memory
 			}
 			c.completionFailed(wc)
 			continue
@@ -398,7 +398,7 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		case probe:
 			c.link.ProbeDone()
 			continue
-		case bad: // later messages of the peer are ignored
+		case bad: // ignore the peer's messages after a violation
 			continue
 		}
 		flags, err := c.protocol.Received(wc, c.peerFin)
@@ -423,17 +423,17 @@ func (c *Conn) handle(wcs []ibv.WC) {
 		signal(c.returned)
 	}
 	if c.peerFin&protocol.Done != 0 {
-		c.finWanted |= protocol.Fin // data would not be read, so the peer need not wait
+		c.finWanted |= protocol.Fin // writes fail from now on, so tell the peer that no data follows
 	}
 	c.sendControl()
 	c.wakeLenders()
 	signal(c.reader.ready)
 	signal(c.writer.ready)
-	signal(c.moved)
+	signal(c.eventArrived)
 	c.changed()
 }
 
-// sendControl sends pending credits and flags to the peer if there is room. The caller holds mu.
+// sendControl sends pending credits and flags if there is room. The caller holds mu.
 func (c *Conn) sendControl() {
 	if c.err != nil || c.gone || !c.started || c.released {
 		return
@@ -452,7 +452,7 @@ func (c *Conn) sendControl() {
 	c.finSent |= sent
 }
 
-// sendProbe sends a message that the peer's device must acknowledge, unless the peer has closed. The caller holds mu.
+// sendProbe sends a probe, which the peer's device must acknowledge, unless the peer has closed. The caller holds mu.
 func (c *Conn) sendProbe() {
 	if c.peerFin&protocol.Done != 0 {
 		return
@@ -462,8 +462,8 @@ func (c *Conn) sendProbe() {
 	}
 }
 
-// CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading is still possible. CloseWrite does
-// not wait; Close does, and reports data that did not arrive.
+// CloseWrite ends writing: the peer reads all written data and then io.EOF. Reading remains possible. CloseWrite does
+// not wait for the data to arrive; Close does, and reports data that did not.
 func (c *Conn) CloseWrite() error {
 	if isDone(c.closed) {
 		return c.opError("close", net.ErrClosed)
@@ -482,7 +482,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// want sends the peer flags as soon as there is room. The caller holds mu.
+// want records flags to send to the peer, and sends them if there is room. The caller holds mu.
 func (c *Conn) want(flags protocol.Flags) {
 	c.finWanted |= flags
 	c.sendControl()
@@ -490,12 +490,15 @@ func (c *Conn) want(flags protocol.Flags) {
 	c.interrupt()
 }
 
-// Close closes the connection. For [Config].Linger at most, it waits until all written data and the end of data are in
-// the peer's memory; then it releases all resources. If the peer's device did not acknowledge everything, or the peer
-// closed without reading everything, the error has an [UndeliveredError] and data may be lost: it is not retransmitted.
-// (rsockets do not report how much they have read, so there only missing acknowledgements are an error.) Close of a TCP
-// connection would return nil at once. Without an error the data has arrived; only a reply of the peer's program shows
-// that it was read. Data that the peer sends during Close is dropped, and its next Write fails.
+// Close closes the connection. It first waits, at most for [Config].Linger, until all written data and the end of data
+// are in the peer's memory, and then releases all resources.
+//
+// If the peer's device did not acknowledge everything, or the peer closed without reading everything, the error
+// contains an [UndeliveredError], and data may be lost: it is not retransmitted. (With rsockets, which do not report
+// how much was read, only missing acknowledgements are an error.) In contrast, Close of a TCP connection returns nil at
+// once. Without an error the data has arrived; only a reply from the peer's program proves that it was read.
+//
+// Data that the peer sends during Close is dropped, and its next Write fails.
 func (c *Conn) Close() error {
 	first := false
 	c.once.Do(func() {
@@ -524,12 +527,12 @@ func (c *Conn) discard() (err error) {
 	return err
 }
 
-// lastAck is how long Close waits for the disconnect of a peer that has closed. Until then the peer may wait for the
-// acknowledgement of its last message. Soft-RoCE sends that after it has delivered the message, and not for a destroyed
-// queue pair: C's rsockets would then wait for ever.
+// lastAck is how long Close waits for the disconnect of a peer that has closed and may still wait for the
+// acknowledgement of its last message. Soft-RoCE acknowledges a message only after it has delivered it, and not if the
+// queue pair has been destroyed meanwhile. C's rsockets would then wait forever.
 const lastAck = 500 * time.Millisecond
 
-// sendEnd sends the end of data and waits for its acknowledgement. It returns an error for data that did not arrive.
+// sendEnd sends the end of data and waits for its acknowledgement. It returns an error if data did not arrive.
 func (c *Conn) sendEnd() error {
 	c.mu.Lock()
 	if c.cancel != nil && c.err == nil && !c.gone {
@@ -537,7 +540,7 @@ func (c *Conn) sendEnd() error {
 	}
 	c.mu.Unlock()
 	late := newDeadline()
-	late.came = c.interrupt
+	late.expired = c.interrupt
 	late.set(time.Now().Add(c.config.Linger))
 	defer late.stop()
 	for leaving := false; ; {
@@ -547,7 +550,7 @@ func (c *Conn) sendEnd() error {
 		c.mu.Unlock()
 		if over || isDone(late.passed()) {
 			if gone {
-				c.workers.Wait() // the peer's last messages contain acknowledgements
+				c.workers.Wait() // the peer's last messages may acknowledge data
 			}
 			c.mu.Lock()
 			defer c.mu.Unlock()
@@ -565,8 +568,8 @@ func (c *Conn) sendEnd() error {
 	}
 }
 
-// undelivered returns an error if the peer has not acknowledged data or the end of data, without which its program sees
-// a failed connection. The caller holds mu.
+// undelivered returns an error if the peer has not acknowledged all data and the end of data. Without the end, the
+// peer's program sees a failed connection. The caller holds mu.
 func (c *Conn) undelivered() error {
 	peer := c.peerFin
 	lost := c.protocol.Undelivered(peer)
@@ -578,17 +581,16 @@ func (c *Conn) undelivered() error {
 		return nil
 	case err != nil:
 	case peer&protocol.Done != 0:
-		err = fmt.Errorf("%w: the peer closed without reading them", syscall.EPIPE)
+		err = fmt.Errorf("%w: the peer closed without reading all data", syscall.EPIPE)
 	case c.gone:
 		err = syscall.ECONNRESET
 	default:
-		err = fmt.Errorf("%w: Linger of %v has expired", syscall.ETIMEDOUT, c.config.Linger)
+		err = fmt.Errorf("%w: Linger (%v) expired", syscall.ETIMEDOUT, c.config.Linger)
 	}
 	return &UndeliveredError{Bytes: lost, Err: err}
 }
 
-// endFlags returns the flags that Close sends. A peer that has closed does not need Fin of reading. The caller holds
-// mu.
+// endFlags returns the flags that Close sends. A peer that has closed already needs no Done. The caller holds mu.
 func (c *Conn) endFlags() protocol.Flags {
 	if c.protocol.AnswersEnd() && c.peerFin&protocol.Done != 0 {
 		return protocol.Fin
@@ -604,41 +606,41 @@ func (c *Conn) finished() bool {
 	word := c.endFlags()
 	sent := c.finSent&word == word && c.link.Completed >= c.finSeq
 	if !c.protocol.AnswersEnd() {
-		return sent // or the peer leaves, when its own end is acknowledged
+		return sent // otherwise the peer disconnects after its own end is acknowledged
 	}
 	return sent && c.peerFin&protocol.Fin != 0 && !c.link.Offered()
 }
 
-// awaitEnd is await for Close: it is not ended by c.closed, but by an event after which over may report true.
+// awaitEnd is await for Close: it ignores c.closed and returns after an event for which over may report true.
 func (c *Conn) awaitEnd(late *deadline, over func() bool) {
 	r := c.poller
 	select {
 	case r.turn <- struct{}{}:
 		r.lead(c, over)
-	case <-c.moved:
+	case <-c.eventArrived:
 		r.turns.Add(1)
 	case <-c.dead:
 	case <-late.passed():
 	}
 }
 
-// release disconnects and releases everything.
+// release disconnects and releases all objects.
 func (c *Conn) release() error {
 	c.reader.deadline.stop()
 	c.writer.deadline.stop()
-	c.stopAsking()
+	c.stopProbing()
 	if c.cancel != nil {
 		c.id.forward(nil)
 		c.cancel()
 		c.workers.Wait()
 	}
-	c.reader.memory.Lock() // waits for goroutines that still copy from or into the memory
+	c.reader.memory.Lock() // waits for goroutines that copy from or to the memory
 	defer c.reader.memory.Unlock()
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
 	c.mu.Lock()
-	if c.released = true; c.beat != nil {
-		c.beat.Stop()
+	if c.released = true; c.heartbeat != nil {
+		c.heartbeat.Stop()
 	}
 	c.mu.Unlock()
 	if c.cancel != nil {
@@ -654,12 +656,13 @@ func (c *Conn) release() error {
 	return errors.Join(err, c.unshare(), c.id.Close())
 }
 
-// disconnect disconnects from the peer after the queue pair is gone. In RESET the queue pair drops its receives; after
-// rdma_disconnect alone, or a drain, each would complete. The queue pair is closed first, or C would move it to ERR.
+// disconnect disconnects from the peer and closes the queue pair. It moves the queue pair to RESET, which drops
+// receives without completions; rdma_disconnect or a drain would complete each of them. The queue pair is closed before
+// rdma_disconnect, which would move it to ERR.
 func (c *Conn) disconnect() {
 	if c.shared.device.Info().Transport != ibv.TRANSPORT_IWARP &&
 		c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) == nil {
-		_ = c.link.QP.Close() // link.Close has the error
+		_ = c.link.QP.Close() // link.Close returns the error
 	}
-	_ = c.id.Disconnect(context.Background()) // fails if the connection has ended
+	_ = c.id.Disconnect(context.Background()) // fails if the connection has already ended
 }

@@ -37,7 +37,7 @@ func streams(t *testing.T, config Config) (a, b *Conn) {
 	return a, b
 }
 
-// TestStreamsAllocateNothing checks that waiting for data and waiting for room do not allocate.
+// TestStreamsAllocateNothing: waiting for data and for room does not allocate.
 func TestStreamsAllocateNothing(t *testing.T) {
 	if !runtime.Fast {
 		t.Skip("this build makes all calls with purego, which allocates")
@@ -52,7 +52,7 @@ func TestStreamsAllocateNothing(t *testing.T) {
 		size := c.size
 		a, b := streams(t, Config{Buffer: 4 << 10, KeepThread: c.keepThread})
 		if wakeup.Of(b.poller.channel.C().FD) != nil {
-			t.Skip("the replacement of descriptors on this system allocates")
+			t.Skip("waiting for descriptors allocates on this system")
 		}
 		go func() {
 			p := make([]byte, size)

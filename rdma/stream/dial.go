@@ -19,12 +19,12 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Dialer connects to listeners. The zero value has the defaults.
+// Dialer connects to listeners. The zero value means the defaults.
 type Dialer struct {
 	Config
-	// LocalAddr is the source address. The zero value selects the address of the route to the peer and a free port; a
+	// LocalAddr is the source address. The zero value selects the address of the route to the peer and a free port. A
 	// port without an address is allowed. On the software devices the default source is the peer's own address, so both
-	// ends are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are on soft0 and soft1.
+	// sides are on one device; with 127.0.0.1 here and a listener at 127.0.0.2, they are on soft0 and soft1.
 	LocalAddr netip.AddrPort
 }
 
@@ -39,7 +39,7 @@ func (d *Dialer) Dial(ctx context.Context, address string) (*Conn, error) {
 }
 
 // DialContext is Dial with the signature of net.Dialer's method, for example for http.Transport. The network is "tcp"
-// or "rdma"; the suffix 4 or 6 selects the address family. The net.Conn is a [*Conn].
+// or "rdma"; a suffix 4 or 6 selects the address family. The result is a [*Conn].
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	family, ok := networks[network]
 	if !ok {
@@ -52,7 +52,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// networks are the networks of DialContext, with the address families for the resolver.
+// networks maps the networks of DialContext to those of net.Resolver.
 var networks = map[string]string{
 	"tcp": "ip", "tcp4": "ip4", "tcp6": "ip6", "rdma": "ip", "rdma4": "ip4", "rdma6": "ip6",
 }
@@ -83,8 +83,8 @@ func (d *Dialer) dialHost(ctx context.Context, family, address string) (*Conn, e
 	return nil, errors.Join(errs...)
 }
 
-// DialIB connects to the listener of [ListenConfig.ListenIB] at an AF_IB address, on ports with InfiniBand's link
-// layer: see [cm.IBAddr].
+// DialIB connects to a listener of [ListenConfig.ListenIB] at an AF_IB address, on ports whose link layer is
+// InfiniBand: see [cm.IBAddr].
 func (d *Dialer) DialIB(ctx context.Context, to cm.IBAddr) (*Conn, error) {
 	config, err := d.Config.completeIB()
 	if err != nil {
@@ -93,8 +93,8 @@ func (d *Dialer) DialIB(ctx context.Context, to cm.IBAddr) (*Conn, error) {
 	return config.dial(ctx, d.LocalAddr, to)
 }
 
-// lookup resolves "host:port" to addresses of a family; an empty host means all addresses. Names of software devices
-// are host names of their fabric.
+// lookup resolves "host:port" to addresses of a family. An empty host means all addresses. On a software backend,
+// device names are host names.
 func (c *Config) lookup(ctx context.Context, family, address string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(address)
 	if err != nil {
@@ -166,13 +166,13 @@ func (c Config) dialOnce(ctx context.Context, from netip.AddrPort, to net.Addr) 
 		if left := conn.release(); left != nil {
 			err = errors.Join(err, left)
 		}
-		return nil, err // not joined, because net.OpError calls its Timeout method
+		return nil, err // errors.Join would hide Timeout, which net.OpError calls
 	}
 	conn.start()
 	return conn, nil
 }
 
-// options sets the configured options of an ID.
+// options applies the configuration's options to an ID.
 func (c *Config) options(id *cm.ID) error {
 	if c.ToS != 0 {
 		if err := id.SetToS(c.ToS); err != nil {
@@ -211,33 +211,33 @@ func (c *Conn) connect(ctx context.Context, from netip.AddrPort, to net.Addr) er
 	case err != nil:
 		return c.explainRejection(err)
 	}
-	c.mu.Lock() // the peer's first messages may already have arrived
+	c.mu.Lock() // messages of the peer may already have arrived
 	defer c.mu.Unlock()
 	c.link.Reads = c.link.Reads.AtMost(readsOf(answer))
 	return c.protocol.ParseHello(answer.PrivateData)
 }
 
-// oneRead limits streams to one outstanding read: they read one piece at a time.
+// oneRead limits a stream to one outstanding RDMA READ: it fetches one piece at a time.
 var oneRead = protocol.Reads{Ours: 1, Theirs: 1}
 
-// readsOf returns the read limits of the peer from the event with its parameters.
+// readsOf returns the peer's read limits, which the event contains.
 func readsOf(e cm.Event) protocol.Reads {
 	return protocol.Reads{Ours: e.Conn.InitiatorDepth, Theirs: e.Conn.ResponderResources}
 }
 
-// open creates the objects of the connection, whose ID has a device. reads are limited to those of the peer, if known.
+// open creates the connection's objects; its ID has a device. reads are the peer's read limits, if known.
 func (c *Conn) open(reads protocol.Reads) error {
 	if err := c.share(); err != nil {
 		return err
 	}
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.poller.cq,
-		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.mostReads()),
-		// A software device copies and pins nothing. Adapters pin memory, and are slow with on-demand paging.
+		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.maxReads()),
+		// A software device does not copy or pin memory. Adapters pin it, because on-demand paging is slow.
 		OnDemand: chosen.IsSoftware(c.config.Backend)})
 }
 
-// streamParam returns the connection parameters of streams. A device allocates memory for each read that may be
-// outstanding. Soft-RoCE treats 7 retries as infinite.
+// streamParam returns the connection parameters of streams. It limits reads, because a device allocates memory for each
+// outstanding one, and retries to six, because Soft-RoCE treats 7 as unlimited.
 func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 	p := cm.DefaultConnParam()
 	p.InitiatorDepth, p.ResponderResources = reads.Ours, reads.Theirs
@@ -245,7 +245,7 @@ func streamParam(reads protocol.Reads) *rdmacm.ConnParam {
 	return &p
 }
 
-// noAnswer is the error for a listener that exceeds HandshakeTimeout, with likely causes.
+// noAnswer is the error for a listener that exceeds HandshakeTimeout. hint has likely causes.
 type noAnswer struct{ hint string }
 
 func (e noAnswer) Error() string {
@@ -254,7 +254,7 @@ func (e noAnswer) Error() string {
 func (noAnswer) Unwrap() error { return syscall.ETIMEDOUT }
 func (noAnswer) Timeout() bool { return true }
 
-// explainRejection adds the listener's reason.
+// explainRejection adds the listener's reason to a rejection.
 func (c *Conn) explainRejection(err error) error {
 	var e *cm.EventError
 	if !errors.As(err, &e) || e.Event.Type != rdmacm.CM_EVENT_REJECTED {
@@ -267,5 +267,5 @@ func (c *Conn) explainRejection(err error) error {
 	if len(why) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: reason of the listener: %q", err, why)
+	return fmt.Errorf("%w: the listener's reason: %q", err, why)
 }

@@ -4,8 +4,8 @@ package stream
 
 import "strconv"
 
-// UndeliveredError reports data written to a [Conn] that the peer has not acknowledged, or has not read before it
-// closed: see [Conn.Close].
+// UndeliveredError reports data written to a [Conn] that the peer has not acknowledged, or had not read when it closed:
+// see [Conn.Close].
 type UndeliveredError struct {
 	Bytes uint64 // unacknowledged bytes; 0 if only the end of data is missing
 	Err   error  // the reason

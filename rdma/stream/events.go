@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// eventDispatcher receives the events of many connections from one channel and passes each to the endpoint of its ID.
-// So an idle connection has neither a descriptor nor a goroutine that waits for a disconnect.
+// eventDispatcher receives the events of many connections from one channel and passes each to its ID's endpoint. An
+// idle connection therefore needs no descriptor, and no goroutine that waits for a disconnect.
 type eventDispatcher struct {
 	backend runtime.Backend
 	channel *cm.EventChannel
@@ -31,20 +31,20 @@ type eventDispatcher struct {
 
 	mu        sync.Mutex // guards the fields below
 	endpoints map[*endpoint]struct{}
-	err       error // why there are no more events
+	err       error // why the channel delivers no more events
 }
 
-// manyIDs is the number of IDs after which another dispatcher is created, up to the number of processors: a channel
-// delivers one event at a time.
+// manyIDs is the number of IDs per dispatcher above which another one is created, up to the number of processors. A
+// channel delivers one event at a time.
 const manyIDs = 64
 
-// dispatchers are the dispatchers of all libraries and fabrics.
+// dispatchers holds the dispatchers of all backends.
 var dispatchers struct {
 	mu  sync.Mutex
 	all []*eventDispatcher
 }
 
-// shareDispatcher returns the dispatcher with the fewest users. Release it with leave.
+// shareDispatcher returns the dispatcher with the fewest users. The caller must call its leave method.
 func shareDispatcher(backend runtime.Backend) (*eventDispatcher, error) {
 	dispatchers.mu.Lock()
 	defer dispatchers.mu.Unlock()
@@ -75,7 +75,7 @@ func shareDispatcher(backend runtime.Backend) (*eventDispatcher, error) {
 	return d, nil
 }
 
-// leave ends the dispatcher with its last user.
+// leave removes a user. The last one ends the dispatcher.
 func (d *eventDispatcher) leave() error {
 	dispatchers.mu.Lock()
 	defer dispatchers.mu.Unlock()
@@ -105,7 +105,7 @@ func (d *eventDispatcher) dispatch(ctx context.Context) {
 	}
 }
 
-// fail notifies all endpoints that there are no more events. No endpoint can be added afterwards.
+// fail passes the error to all endpoints. No endpoint can be added afterwards.
 func (d *eventDispatcher) fail(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,14 +115,14 @@ func (d *eventDispatcher) fail(err error) {
 	}
 }
 
-// failure returns why there are no more events, or nil.
+// failure returns the error after which there are no more events, or nil.
 func (d *eventDispatcher) failure() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
 }
 
-// add returns an endpoint for an ID that create puts on the dispatcher's channel.
+// add returns an endpoint for the ID that create creates on the dispatcher's channel.
 func (d *eventDispatcher) add(create func(p *endpoint) error) (*endpoint, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -143,7 +143,7 @@ func (d *eventDispatcher) remove(p *endpoint) {
 	delete(d.endpoints, p)
 }
 
-// endpoint is an ID whose events a dispatcher delivers. It queues them.
+// endpoint is an ID whose events a dispatcher delivers. It queues events.
 type endpoint struct {
 	*cm.ID
 	by *eventDispatcher
@@ -169,7 +169,7 @@ func newEndpoint(backend runtime.Backend) (*endpoint, error) {
 	return p, nil
 }
 
-// create creates an ID.
+// create creates an ID and its endpoint.
 func (d *eventDispatcher) create() (*endpoint, error) {
 	return d.add(func(p *endpoint) (err error) {
 		if p.ID, err = d.channel.CreateID(rdmacm.PS_TCP); err == nil {
@@ -248,8 +248,8 @@ func (p *endpoint) next(ctx context.Context) (cm.Event, error) {
 	}
 }
 
-// forward passes queued and future events to a function, which must not block; nil ends that and waits for a running
-// call.
+// forward passes queued and future events to a function, which must not block. A nil function ends that, and forward
+// then waits for a call in progress.
 func (p *endpoint) forward(to func(cm.Event, error)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,8 +266,8 @@ func (p *endpoint) forward(to func(cm.Event, error)) {
 	}
 }
 
-// await waits for the event that reports the success of an operation, or for an error event. Other events are
-// irrelevant before the connection exists.
+// await waits for the event that reports an operation's success, or for an error event. It drops other events, which do
+// not matter before the connection exists.
 func (p *endpoint) await(ctx context.Context, verb string, success rdmacm.CMEventType) (cm.Event, error) {
 	for {
 		e, err := p.next(ctx)
@@ -280,7 +280,7 @@ func (p *endpoint) await(ctx context.Context, verb string, success rdmacm.CMEven
 	}
 }
 
-// resolve resolves an [Addr], from a local address and port if given, or a [cm.IBAddr].
+// resolve resolves the peer's address, an [Addr] or a [cm.IBAddr]. local may be invalid.
 func (p *endpoint) resolve(ctx context.Context, local netip.AddrPort, to net.Addr, timeout time.Duration) error {
 	var err error
 	if ib, ok := to.(cm.IBAddr); ok {
@@ -332,7 +332,7 @@ func (p *endpoint) accept(ctx context.Context, param *rdmacm.ConnParam, private 
 	return err
 }
 
-// addrs returns the addresses of both ends.
+// addrs returns the addresses of both sides.
 func (p *endpoint) addrs() (local, remote net.Addr) { return addrsOf(p.ID) }
 
 func addrsOf(id *cm.ID) (local, remote net.Addr) {
@@ -351,7 +351,7 @@ func (p *endpoint) peerHost() netip.Addr {
 	return p.PeerAddr().Addr()
 }
 
-// text returns the String of a connection on the endpoint.
+// text returns the result of String for a connection on the endpoint.
 func (p *endpoint) text(kind string, closed bool) string {
 	if p == nil {
 		return textOf(nil, kind, closed)
@@ -359,7 +359,7 @@ func (p *endpoint) text(kind string, closed bool) string {
 	return textOf(p.ID, kind, closed)
 }
 
-// textOf returns the String of an object on an ID.
+// textOf returns the result of String for a connection or listener on an ID.
 func textOf(id *cm.ID, kind string, closed bool) string {
 	text := strings.Replace(strings.TrimSuffix(id.String(), ", closed"), "ID", kind, 1)
 	if closed {

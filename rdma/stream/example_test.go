@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// must exits on errors, which is sufficient for examples.
+// must exits if there is an error.
 func must[T any](v T, err error) T {
 	if err != nil {
 		log.Fatal(err)
@@ -71,7 +71,7 @@ func ExampleDialer_DialContext() {
 	// Output: over RDMA
 }
 
-// RDMA does not encrypt. TLS runs over a stream as over TCP.
+// RDMA does not encrypt. Run TLS over a stream, as over TCP.
 func ExampleListenConfig_Listen() {
 	config := stream.Config{Backend: must(soft.Default())}
 	lc, dialer := stream.ListenConfig{Config: config}, stream.Dialer{Config: config}

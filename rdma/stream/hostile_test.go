@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestFailedQueuePair: flushed requests are an error, unless the connection is closing.
+// TestFailedQueuePair: flushed requests make a connection fail, unless it is closing.
 func TestFailedQueuePair(t *testing.T) {
 	flushed := &ibv.WC{Status: ibv.WC_WR_FLUSH_ERR}
 	for name, ending := range map[string]func(*Conn){
@@ -30,8 +30,8 @@ func TestFailedQueuePair(t *testing.T) {
 	assert.True(t, isDone(c.dead))
 }
 
-// TestReadableUntilLastByte: after a peer has disconnected, the connection stays readable until everything that the
-// peer sent was handled, up to its last message or an error.
+// TestReadableUntilLastByte: after the peer has disconnected, the connection stays readable until all of the peer's
+// messages are handled, up to the last one or an error.
 func TestReadableUntilLastByte(t *testing.T) {
 	for _, end := range []func(*Conn){
 		func(c *Conn) { c.peerFin = protocol.Fin },

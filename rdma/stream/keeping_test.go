@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestKeeping: a stream that is alone on its device keeps its thread after some waits, until others share the device or
-// other goroutines want to run. With one processor it never does.
+// TestKeeping: the only stream on a device keeps its thread after some waits, until other streams share the device or
+// other goroutines are ready to run. With one processor it never does.
 func TestKeeping(t *testing.T) {
 	before := runtime.GOMAXPROCS(2)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
@@ -60,7 +60,7 @@ func TestKeeping(t *testing.T) {
 		}()
 	}
 	assert.Eventually(t, func() bool {
-		for kept && time.Since(k.yielded) <= lookEvery {
+		for kept && time.Since(k.yielded) <= yieldInterval {
 		}
 		k.decide()
 		return !kept
@@ -78,5 +78,5 @@ func TestKeeping(t *testing.T) {
 	for range 4 * ownBefore {
 		wait(8)
 	}
-	assert.False(t, kept, "requested by the program, so it does not change")
+	assert.False(t, kept, "the program's request is permanent")
 }

@@ -18,36 +18,35 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// lending is memory that the program has lent to the device. The connection's lock guards it, because lends belong to
-// messages.
+// lending tracks memory that the program has lent to the device. The connection's mu guards it.
 type lending struct {
 	all       []*lend        // oldest first
 	waiting   sync.WaitGroup // goroutines that wait for the device
 	unclaimed []*rdma.Buffer // of ReadFrom; Close releases them
 }
 
-// lend is memory of the program that the device may read until a message has completed.
+// lend is program memory that the device may read until a message has completed.
 type lend struct {
-	upTo  uint64             // number of messages up to the last with its memory
+	upTo  uint64             // number of messages, up to the last one with this memory
 	back  chan struct{}      // holds a token when the device has finished
 	lease registration.Lease // for memory that the program has not registered
 }
 
-// lendFrom is the minimum size for which lending is worth the wait for the device.
+// lendFrom is the minimum size for lending. For less, copying is faster than waiting for the device.
 const lendFrom = 16 << 10
 
-// WriteLent is Write without a copy: the device reads p directly, and WriteLent returns when it has finished. p is
-// memory of any kind; it must not change during the call. This pays if copying costs more than a round trip: on the
-// software device, 64 KiB take 1.8 times as long as with Write, and 1 MiB 0.4 times. See also [Conn.Lend].
+// WriteLent is Write without a copy: the device reads p directly, and WriteLent returns when it has finished. p may be
+// any memory; it must not change during the call. WriteLent pays off if a copy takes longer than a round trip: on the
+// software device, writing 64 KiB takes 1.8 times as long as with Write, and 1 MiB 0.4 times. See also [Conn.Lend].
 //
-// Lent memory stays registered for later calls while the device has connections or a listener at one of its addresses:
-// up to 64 MiB, which the garbage collector cannot reclaim. See package registration, and [Conn.WriteMR] for memory
-// that the program registers.
+// Lent memory stays registered for later calls while the device has connections, or a listener at one of its addresses.
+// The garbage collector cannot reclaim it. At most 64 MiB stay registered. See package registration, and [Conn.WriteMR]
+// for memory that the program registers.
 //
-// WriteLent returns an error if the peer's device did not acknowledge all of p; the number of bytes is the number sent.
+// WriteLent returns the number of bytes sent, and an error if the peer's device did not acknowledge all of p.
 //
-// After a deadline the device may still read p. If the peer's device does not acknowledge it within a second, the
-// connection fails. Closing the connection ends all waits of WriteLent with an error.
+// If a deadline expires, the device may still read p. WriteLent then waits for the peer's acknowledgement for up to a
+// second before it makes the connection fail. Closing the connection ends all calls of WriteLent with an error.
 func (c *Conn) WriteLent(p []byte) (int, error) {
 	if len(p) < lendFrom {
 		return c.Write(p)
@@ -57,7 +56,7 @@ func (c *Conn) WriteLent(p []byte) (int, error) {
 	return c.lentAll(l, n, err)
 }
 
-// lentAll waits until the device has finished with lent memory, and returns the results of a Write of n bytes.
+// lentAll waits until the device has finished with lent memory, and returns the results for a Write of n bytes.
 func (c *Conn) lentAll(l *lend, n int, err error) (int, error) {
 	c.takeBack(l)
 	if err == nil {
@@ -75,8 +74,8 @@ type Lent struct {
 	l lend
 }
 
-// Lend is [Conn.WriteLent] that does not wait: it returns when all of p is sent; the device owns p until Wait returns.
-// So the next lend may begin before the previous one has arrived. Close releases a lend without Wait.
+// Lend is [Conn.WriteLent] without the wait: it returns when all of p is sent, and the device owns p until Wait
+// returns. A program can thus lend more before the previous data has arrived. Close releases lends without a Wait.
 func (c *Conn) Lend(p []byte) (*Lent, error) {
 	if len(p) == 0 {
 		_, err := c.Write(p)
@@ -90,12 +89,12 @@ func (c *Conn) Lend(p []byte) (*Lent, error) {
 	return t, nil
 }
 
-// Wait waits until the program owns the memory again. A second Wait does nothing. It returns no error: if the peer did
-// not get the data, the next call of the connection returns the error.
+// Wait waits until the program owns the memory again. A second Wait does nothing. If the peer did not receive the data,
+// the connection's next call returns the error.
 func (t *Lent) Wait() { t.c.takeBack(&t.l) }
 
-// WriteMR is [Conn.WriteLent] for n bytes at an offset of a memory region, which must belong to [Conn.PD]: memory that
-// the program keeps registered, or that is not the process's own, such as a GPU's.
+// WriteMR is [Conn.WriteLent] for n bytes at an offset of a memory region, which must belong to [Conn.PD]. Use it for
+// memory that the program keeps registered, or that is not the process's, such as a GPU's.
 func (c *Conn) WriteMR(mr *rdma.MR, offset uint64, n int) (int, error) {
 	pd, err := c.PD()
 	if err != nil {
@@ -117,8 +116,8 @@ func (c *Conn) WriteMR(mr *rdma.MR, offset uint64, n int) (int, error) {
 	return c.lentAll(l, n, err)
 }
 
-// PD returns the protection domain of the connection, which all connections of its device share. Close objects in it
-// before the last connection; otherwise the Close of that connection fails.
+// PD returns the protection domain that all connections of the device share. Close objects in it before the last
+// connection is closed; otherwise Close of that connection fails.
 func (c *Conn) PD() (*rdma.PD, error) {
 	pd, err := c.id.PD()
 	if err != nil {
@@ -127,9 +126,9 @@ func (c *Conn) PD() (*rdma.PD, error) {
 	return pd, nil
 }
 
-// lendBytes lends n bytes at a place of memory, all of which it registers, and returns how many were posted.
+// lendBytes registers all and lends n bytes of it, starting at index at. It returns the number of bytes posted.
 func (c *Conn) lendBytes(l *lend, all []byte, at, n int) (int, error) {
-	c.writer.mu.Lock() // Close waits for it, so the device stays
+	c.writer.mu.Lock() // Close waits for it, so the device stays open
 	defer c.writer.mu.Unlock()
 	if _, err := c.room(n, true); err != nil {
 		return 0, err
@@ -149,8 +148,8 @@ func (c *Conn) lendBytes(l *lend, all []byte, at, n int) (int, error) {
 	return posted, err
 }
 
-// lendOut posts memory in pieces and returns the number of posted bytes. The caller holds writer.mu, and later waits
-// for the memory without it.
+// lendOut posts memory in pieces and returns the number of bytes posted. The caller holds writer.mu, and releases it
+// before it waits for the device.
 func (c *Conn) lendOut(l *lend, r rdma.Region) (n int, err error) {
 	for total := int(r.Length); ; {
 		rest := total - n
@@ -169,16 +168,16 @@ func (c *Conn) lendOut(l *lend, r rdma.Region) (n int, err error) {
 	}
 }
 
-// Memory of a ReadFrom: r reads into one part while the device sends the others.
+// Parts of ReadFrom's memory: r reads into one while the device sends the others.
 const (
 	relayParts = 4
 	relayPart  = 128 << 10
 	keptRelays = 8
 )
 
-// ReadFrom sends data from r until r ends; io.Copy to a connection uses it. r reads into 512 KiB of registered memory,
-// which the device sends, so large reads are not copied. Other Writes may interleave between two reads. While r.Read
-// waits, neither Close nor a deadline ends ReadFrom, and Close does not wait for it.
+// ReadFrom sends data from r until io.EOF; io.Copy to a connection uses it. r reads into 512 KiB of registered memory,
+// which the device sends without a copy. Other Writes may interleave between two reads. While r.Read blocks, neither
+// Close nor a deadline ends ReadFrom, and Close does not wait for it.
 func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	relay, err := c.shared.takeRelay()
 	if err != nil {
@@ -223,7 +222,7 @@ func (c *Conn) ReadFrom(r io.Reader) (total int64, err error) {
 	}
 }
 
-// takeRelay returns memory for a ReadFrom.
+// takeRelay returns a buffer for ReadFrom.
 func (s *shared) takeRelay() (*rdma.Buffer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,8 +234,8 @@ func (s *shared) takeRelay() (*rdma.Buffer, error) {
 	return rdma.NewBuffer(relayParts*relayPart, rdma.MapOptions{})
 }
 
-// leaveRelay keeps the memory for the next ReadFrom, or for Close if the device may still read it. After Close, the
-// device and its shared objects may be gone.
+// leaveRelay keeps the buffer for the next ReadFrom, or leaves it to Close if the device may still read it. After
+// Close, the device and its shared objects may be gone.
 func (c *Conn) leaveRelay(b *rdma.Buffer, whole bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,11 +259,11 @@ func (s *shared) keepRelay(b *rdma.Buffer) {
 	}
 }
 
-// lendTimeout is how long a write waits after its deadline until the device has finished with lent memory, which takes
-// as long as the acknowledgement of the peer's device. Then it ends the connection.
+// lendTimeout is how long a write waits after its deadline for the device to finish with lent memory, which requires
+// the acknowledgement of the peer's device. Then the connection fails.
 const lendTimeout = time.Second
 
-// lent records that the last message uses memory of l. The caller holds mu.
+// lent records that the last message contains memory of l. The caller holds mu.
 func (c *Conn) lent(l *lend) {
 	if !slices.Contains(c.lending.all, l) {
 		c.lending.all = append(c.lending.all, l)
@@ -272,7 +271,7 @@ func (c *Conn) lent(l *lend) {
 	l.upTo = c.link.Messages
 }
 
-// wakeLenders wakes the waits for memory that the device no longer reads. The caller holds mu.
+// wakeLenders wakes goroutines whose memory the device no longer reads. The caller holds mu.
 func (c *Conn) wakeLenders() {
 	for _, l := range c.lending.all {
 		if l.upTo > c.link.Completed {
@@ -282,8 +281,8 @@ func (c *Conn) wakeLenders() {
 	}
 }
 
-// takeBack returns when the device no longer reads lent memory, if there is any. It returns false if a failed
-// connection cannot confirm that; then Close releases the memory.
+// takeBack waits until the device no longer reads lent memory. It returns false if a failed connection cannot confirm
+// that; Close then releases the memory.
 func (c *Conn) takeBack(l *lend) bool {
 	c.mu.Lock()
 	out := slices.Contains(c.lending.all, l)
@@ -299,7 +298,7 @@ func (c *Conn) takeBack(l *lend) bool {
 		return false
 	}
 	c.mu.Lock()
-	out = slices.Contains(c.lending.all, l) // otherwise Close has released it
+	out = slices.Contains(c.lending.all, l) // false if Close has released it
 	c.lending.all = slices.DeleteFunc(c.lending.all, func(other *lend) bool { return other == l })
 	c.mu.Unlock()
 	if out {
@@ -308,7 +307,7 @@ func (c *Conn) takeBack(l *lend) bool {
 	return true
 }
 
-// arrived returns an error if the peer has not acknowledged lent memory. The device has finished with it.
+// arrived returns an error if the peer has not acknowledged lent memory. The device has finished with the memory.
 func (c *Conn) arrived(l *lend) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -349,12 +348,12 @@ func (c *Conn) awaitBack(l *lend) bool {
 		case r.turn <- struct{}{}:
 			r.lead(c, func() bool { return isBack() || isDone(c.dead) || passed != nil && isDone(passed) })
 		case <-l.back:
-			r.turns.Add(1) // the background goroutine leaves the queue
+			r.turns.Add(1) // makes the background goroutine release the queue
 		case <-passed:
 		case <-c.dead:
 		}
 	}
-	_ = c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE) // which returns all requests
+	_ = c.link.QP.Modify(&ibv.QPAttr{QPState: ibv.QPS_ERR}, ibv.QP_STATE) // flushes all requests
 	limit := time.After(lendTimeout)
 	for !isBack() {
 		select {
@@ -366,17 +365,17 @@ func (c *Conn) awaitBack(l *lend) bool {
 	return true
 }
 
-// lendTimedOut fails the connection, so that the device releases lent memory.
+// lendTimedOut makes the connection fail, so that the device releases lent memory.
 func (c *Conn) lendTimedOut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.lending.all) > 0 && !c.released {
-		c.fail(fmt.Errorf("%w: the peer does not acknowledge data sent from memory of the program",
+		c.fail(fmt.Errorf("%w: the peer does not acknowledge data in lent memory",
 			os.ErrDeadlineExceeded))
 	}
 }
 
-// endLends releases all lent memory after the queue pair is gone, and waits for the lenders.
+// endLends releases all lent memory and waits for the lenders. The queue pair is gone.
 func (c *Conn) endLends() {
 	c.mu.Lock()
 	all := c.lending.all

@@ -23,7 +23,7 @@ import (
 type Listener struct {
 	id      *cm.ID
 	channel *cm.EventChannel // receives requests
-	events  *eventDispatcher // kept alive for the connections
+	events  *eventDispatcher // kept open between connections
 	config  Config
 	local   net.Addr
 	conns   chan *Conn
@@ -35,26 +35,26 @@ type Listener struct {
 	serving sync.WaitGroup
 	once    sync.Once
 	ended   error
-	failed  chan struct{} // closed when no more requests can come; then
+	failed  chan struct{} // closed after the last request; then err is set
 	failure error
 
 	mu         sync.Mutex
-	unreleased error               // from the first failed connection whose objects could not be released
-	more       int                 // number of later ones
-	holders    map[*shared]*holder // by shared objects of a device; nil after Close
-	drops      sync.WaitGroup      // running drops of removed devices; added to only while holders is not nil
+	unreleased error               // the first failure to release the objects of a failed connection
+	more       int                 // number of such failures after the first
+	holders    map[*shared]*holder // nil after Close
+	drops      sync.WaitGroup      // running calls of drop; added to only while holders is not nil
 }
 
 var _ net.Listener = (*Listener)(nil)
 
-// ListenConfig creates listeners. The zero value has the defaults.
+// ListenConfig creates listeners. The zero value means the defaults.
 type ListenConfig struct {
 	Config
-	// Backlog is the maximum number of connections that wait for Accept, including those that are being established or
-	// whose peer's device has not acknowledged a message. Like any connection, each pins its Buffer, and half as much
-	// again when it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for all 128 together; a
-	// software device allocates pages on use. One host gets at most three quarters of the backlog. Further requests
-	// wait and pin nothing. 0 means [DefaultBacklog]; less than 16 means 16.
+	// Backlog is the maximum number of connections that wait for Accept. It includes those being established, and those
+	// whose peer's device has not acknowledged a message yet. Like any connection, each pins its Buffer, and half as
+	// much again once it has sent more than a few bytes: 3 MiB with the defaults, and 403 MB for a Backlog of 128. A
+	// software device allocates pages on first use. One host can occupy at most three quarters of the backlog. Further
+	// requests wait and pin nothing. 0 means [DefaultBacklog], and values below 16 mean 16.
 	Backlog int
 }
 
@@ -68,16 +68,16 @@ func (lc *ListenConfig) backlog() (int, error) {
 	case lc.Backlog == 0:
 		return DefaultBacklog, nil
 	}
-	return max(lc.Backlog, minBacklog), nil // with fewer, one host could use all of it
+	return max(lc.Backlog, minBacklog), nil // with fewer, one host could occupy all of it
 }
 
 // Listen listens at "host:port" with the defaults of [ListenConfig]. An empty host means all addresses of all devices.
-// Port 0 means a free port, which Addr returns.
+// Port 0 means a free port; Addr returns its number.
 func Listen(ctx context.Context, address string) (*Listener, error) {
 	return new(ListenConfig).Listen(ctx, address)
 }
 
-// Listen listens at "host:port"; if the host has several addresses, at the first one. ctx limits the name lookup.
+// Listen listens at "host:port". If the host has several addresses, it uses the first. ctx limits the name lookup.
 func (lc *ListenConfig) Listen(ctx context.Context, address string) (*Listener, error) {
 	config, err := lc.Config.complete()
 	if err != nil {
@@ -90,8 +90,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, address string) (*Listener, 
 	return lc.listen(config, Addr{all[0]})
 }
 
-// ListenIB is Listen at an AF_IB address, on ports with InfiniBand's link layer: see [cm.IBAddr]. Create the address
-// with cm.NewIBAddr and RDMA_PS_TCP; without a GID it means all ports.
+// ListenIB is Listen at an AF_IB address, on ports whose link layer is InfiniBand: see [cm.IBAddr]. Create the address
+// with cm.NewIBAddr and RDMA_PS_TCP. The zero GID means all ports.
 func (lc *ListenConfig) ListenIB(at cm.IBAddr) (*Listener, error) {
 	config, err := lc.Config.completeIB()
 	if err != nil {
@@ -135,12 +135,12 @@ func listen(c Config, backlog int, at net.Addr) (_ *Listener, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = id.Listen(0); err != nil { // the maximum: accepted requests wait for a place
+	if err = id.Listen(0); err != nil { // 0 is the maximum: places limits the connections instead
 		return nil, err
 	}
 	l := &Listener{id: id, channel: channel, config: c, conns: make(chan *Conn),
 		places: places.New(backlog, places.Waiting), failed: make(chan struct{}), holders: map[*shared]*holder{}}
-	if id.PortNum() > 0 { // the listener keeps the shared objects of its device
+	if id.PortNum() > 0 { // bound to one device: keep its shared objects
 		if l.shared, err = share(id); err != nil {
 			return nil, err
 		}
@@ -155,17 +155,17 @@ func listen(c Config, backlog int, at net.Addr) (_ *Listener, err error) {
 	return l, nil
 }
 
-// closeIf closes an object if there is an error, and joins the errors.
+// closeIf closes o if *err is not nil, and joins the errors.
 func closeIf(err *error, o interface{ Close() error }) {
 	if *err != nil {
 		*err = errors.Join(*err, o.Close())
 	}
 }
 
-// Addr returns an [Addr], or an [cm.IBAddr] after ListenIB.
+// Addr returns the listener's address: an [Addr], or a [cm.IBAddr] after ListenIB.
 func (l *Listener) Addr() net.Addr { return l.local }
 
-// serve accepts requests. Leak reports attribute its objects to by, the place of Listen or Accept in the program.
+// serve accepts requests. Leak reports attribute its objects to by, the program's call of Listen or Accept.
 func (l *Listener) serve(by made.Place) {
 	for {
 		work := made.NewWork(by)
@@ -184,14 +184,14 @@ func (l *Listener) serve(by made.Place) {
 			l.failure = err
 			close(l.failed)
 			return
-		case lost != nil: // an error of this side: the peer is rejected
+		case lost != nil: // this side failed, so reject the peer
 			l.noteRelease(e.ID.Close())
 			continue
 		}
 		l.places.Go(l.ctx, id.peerHost(), func() {
 			made.For(work, func() { l.handshake(id, e, work) })
 		}, func() {
-			l.noteRelease(id.Close()) // which rejects the request
+			l.noteRelease(id.Close()) // rejects the request
 		})
 	}
 }
@@ -213,13 +213,13 @@ func (l *Listener) request() (cm.Event, error) {
 func (l *Listener) handshake(id *endpoint, e cm.Event, work *made.Work) {
 	c := newConn(id, l.config)
 	c.work = work
-	if err := c.accept(l.ctx, e); err != nil { // rejects the request
+	if err := c.accept(l.ctx, e); err != nil { // the request is rejected
 		l.noteRelease(c.release())
 		return
 	}
 	l.hold(c)
 	c.start()
-	if !c.confirmed(l.ctx) { // a forged request, or a peer that has ended
+	if !c.confirmed(l.ctx) { // the request was forged, or the peer has ended
 		l.noteRelease(c.discard())
 		return
 	}
@@ -230,11 +230,11 @@ func (l *Listener) handshake(id *endpoint, e cm.Event, work *made.Work) {
 	}
 }
 
-// confirmed reports whether the peer acknowledges a message within HandshakeTimeout. Until then two forged packets may
-// be all there is of it, and it stays in the backlog.
+// confirmed reports whether the peer's device acknowledges a message within HandshakeTimeout. Until then, the
+// connection counts toward the backlog, because two forged packets are enough to create it.
 func (c *Conn) confirmed(ctx context.Context) bool {
 	late := newDeadline()
-	late.came = c.interrupt
+	late.expired = c.interrupt
 	late.set(time.Now().Add(c.config.HandshakeTimeout))
 	defer late.stop()
 	defer context.AfterFunc(ctx, c.interrupt)()
@@ -254,10 +254,10 @@ func (c *Conn) confirmed(ctx context.Context) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return heard() || c.gone // a peer that disconnected did exist: Read returns its data and the reason
+	return heard() || c.gone // a peer that disconnected did exist: Read returns its data and the error
 }
 
-// holder keeps a device and its shared objects open for connections.
+// holder keeps a device and its shared objects open between connections.
 type holder struct {
 	id     *endpoint // an otherwise unused ID on the device
 	shared *shared
@@ -266,7 +266,7 @@ type holder struct {
 func (h *holder) close() error { return errors.Join(h.shared.leave(), h.id.Close()) }
 
 // hold keeps the shared objects of c's device until the listener is closed or the device is removed. A listener at all
-// addresses is on no device, so hold creates an ID at c's address.
+// addresses is not on a device, so hold creates an ID at c's address.
 func (l *Listener) hold(c *Conn) {
 	local, _ := c.id.addrs()
 	at, ok := local.(Addr)
@@ -277,7 +277,7 @@ func (l *Listener) hold(c *Conn) {
 	}
 	h, err := newHolder(c.config.Backend, at)
 	if err != nil {
-		return // the next connection creates the shared objects again
+		return // without a holder, the next connection creates the shared objects again
 	}
 	l.holders[h.shared] = h
 	h.id.forward(func(e cm.Event, err error) {
@@ -287,7 +287,7 @@ func (l *Listener) hold(c *Conn) {
 	})
 }
 
-// newHolder holds the device of an address.
+// newHolder returns a holder for the device of an address.
 func newHolder(backend runtime.Backend, at Addr) (h *holder, err error) {
 	made.Shared(func() {
 		var id *endpoint
@@ -307,7 +307,7 @@ func newHolder(backend runtime.Backend, at Addr) (h *holder, err error) {
 	return h, err
 }
 
-// drop releases the shared objects of a removed device.
+// drop releases the holder of a removed device.
 func (l *Listener) drop(of *shared) {
 	l.mu.Lock()
 	h := l.holders[of]
@@ -322,7 +322,7 @@ func (l *Listener) drop(of *shared) {
 	l.drops.Done()
 }
 
-// dropAll releases the shared objects of all devices, after running drops have ended.
+// dropAll releases all holders after running calls of drop have ended.
 func (l *Listener) dropAll() (err error) {
 	l.mu.Lock()
 	all := l.holders
@@ -349,7 +349,7 @@ func (l *Listener) noteRelease(err error) {
 	}
 }
 
-// leftover returns the error for objects that could not be released, or nil.
+// leftover returns the error about objects that could not be released, or nil.
 func (l *Listener) leftover() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -367,7 +367,7 @@ func (c *Conn) accept(ctx context.Context, e cm.Event) (err error) {
 		return err
 	}
 	if err = c.open(oneRead.AtMost(readsOf(e))); err != nil {
-		c.id.Reject([]byte("no resources for one more connection"))
+		c.id.Reject([]byte("no resources for another connection"))
 		return err
 	}
 	if err = c.id.SetAckTimeout(c.config.AckTimeout); err != nil {
@@ -376,16 +376,16 @@ func (c *Conn) accept(ctx context.Context, e cm.Event) (err error) {
 	return c.id.accept(ctx, streamParam(c.link.Reads), c.protocol.Hello())
 }
 
-// String returns the address, and the device if the address belongs to one: "listener 127.0.0.1:5000 on mlx5_0", with
-// the suffix ", closed" after Close. It is safe for concurrent use.
+// String returns the address, and the device if the address belongs to one, such as "listener 127.0.0.1:5000 on
+// mlx5_0", with the suffix ", closed" after Close. It is safe for concurrent use.
 func (l *Listener) String() string {
 	return textOf(l.id, "listener", l.ctx != nil && l.ctx.Err() != nil)
 }
 
-// LogValue is String, for package log/slog.
+// LogValue returns String, for package log/slog.
 func (l *Listener) LogValue() slog.Value { return slog.StringValue(l.String()) }
 
-// Accept waits for the next connection whose peer's device has acknowledged a message. It returns a *Conn.
+// Accept waits for the next connection and returns it as a *Conn. The peer's device has acknowledged a message.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.AcceptRDMA(context.Background())
 	if err != nil {
@@ -411,7 +411,7 @@ func (l *Listener) AcceptRDMA(ctx context.Context) (*Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "rdma", Addr: l.local, Err: err}
 }
 
-// Close stops listening. Accepted connections stay open; others are closed. The error also reports objects of failed
+// Close stops listening and closes connections that Accept has not returned. The error also reports objects of failed
 // connections that could not be released.
 func (l *Listener) Close() error {
 	first := false

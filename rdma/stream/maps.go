@@ -14,21 +14,21 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// mapping is mapped memory, or a free place.
+// mapping is mapped memory, or a free entry if mr is nil.
 type mapping struct {
 	mr     *rdma.MR
 	offset int64
 }
 
-// Map lets the peer of an [RSocket] write into a buffer with WriteAt or riowrite: byte i of the buffer is at offset+i
-// there. The peer accepts as many buffers as its Maps, or RDMA_IOMAPSIZE. It may write at any time until Close, without
-// notice. Close the buffer after the connection. Map waits while the peer has no room for messages. See riomap in
-// rsocket(7).
+// Map lets the peer of an [RSocket] write into a buffer with WriteAt or riowrite: the peer's offset+i is byte i of the
+// buffer. The number of buffers is limited by the peer's Maps or RDMA_IOMAPSIZE. Until Close, the peer may write at any
+// time and without notice. Close the buffer after the connection. Map waits while the peer has no room for messages.
+// See riomap in rsocket(7).
 func (c *Conn) Map(b *rdma.Buffer, offset int64) error {
 	return c.mapMemory(offset, func(pd *rdma.PD) (*rdma.MR, error) { return pd.RegBuffer(b, mapAccess) })
 }
 
-// MapAddress is Map for memory by address, for example of another library; see [rdma.PD.RegAddress].
+// MapAddress is Map for memory at an address, such as memory of another library; see [rdma.PD.RegAddress].
 func (c *Conn) MapAddress(address uintptr, length uint64, offset int64) error {
 	return c.mapMemory(offset, func(pd *rdma.PD) (*rdma.MR, error) {
 		return pd.RegAddress(address, length, uint64(address), mapAccess)
@@ -37,8 +37,8 @@ func (c *Conn) MapAddress(address uintptr, length uint64, offset int64) error {
 
 const mapAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
 
-// Unmap removes the mapping at an offset, without notice to the peer: if it writes there again, the connection fails.
-// The place becomes free for another Map.
+// Unmap removes the mapping at an offset and frees its entry for another Map. The peer is not notified: if it writes
+// there again, the connection fails.
 func (c *Conn) Unmap(offset int64) error {
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -54,7 +54,7 @@ func (c *Conn) Unmap(offset int64) error {
 	return c.opError("unmap", fmt.Errorf("%w: no mapping at offset %d", syscall.EINVAL, offset))
 }
 
-// mapMemory is Map for memory that register registers.
+// mapMemory implements Map. register registers the memory.
 func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)) error {
 	r, ok := c.protocol.(*protocol.RSocket)
 	if !ok || offset < 0 {
@@ -92,7 +92,7 @@ func (c *Conn) mapMemory(offset int64, register func(*rdma.PD) (*rdma.MR, error)
 	}
 }
 
-// tryMap sends the mapping to the peer if there is room.
+// tryMap announces the mapping to the peer if there is room.
 func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR) (bool, error) {
 	if isDone(c.writer.deadline.passed()) {
 		return false, os.ErrDeadlineExceeded
@@ -114,7 +114,8 @@ func (c *Conn) tryMap(r *protocol.RSocket, place int, offset uint64, mr *rdma.MR
 }
 
 // WriteAt writes into memory that the peer of an [RSocket] has mapped, at an offset: see Map, and riowrite in
-// rsocket(7). The peer gets no notice. Data of later Writes arrives after it. Like Write it copies, and waits for room.
+// rsocket(7). The peer is not notified, but data of later Writes arrives after it. Like Write, it copies p and waits
+// for room.
 func (c *Conn) WriteAt(p []byte, offset int64) (n int, err error) {
 	r, ok := c.protocol.(*protocol.RSocket)
 	if !ok || offset < 0 {

@@ -14,41 +14,41 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// poller receives the completions of many connections from one queue. A waiting goroutine of a connection leads if no
-// other does: it waits for completions and handles those of all connections until its own condition is true. Thus no
-// other goroutine has to be woken for the one that leads. Then the next waiting goroutine leads, or else the background
+// poller receives the completions of many connections from one queue. One waiting goroutine of a connection is the
+// leader: it polls and handles the completions of all connections until its own condition is true. Then another waiting
+// goroutine becomes the leader, or else the background goroutine. The leader's own completions therefore wake no other
 // goroutine.
 type poller struct {
 	channel *rdma.CompChannel
 	cq      *rdma.CQ
-	wcs     []ibv.WC // of the leading goroutine
+	wcs     []ibv.WC // used by the leader
 	thread  threadPolicy
 
-	turn     chan struct{} // holds a token while a goroutine leads
+	turn     chan struct{} // holds a token while there is a leader
 	leader   atomic.Pointer[Conn]
 	turns    atomic.Uint64 // number of turns taken or waited for
 	released chan struct{} // holds a token after the turn was released
 	waits    atomic.Pointer[waiting]
 	resting  atomic.Int64  // number of threads that sleep until the background goroutine wakes them
-	urgent   chan struct{} // holds a token after resting has grown
+	urgent   chan struct{} // holds a token after resting was incremented
 	attempts atomic.Int64  // consecutive calls of tryPoll while the background goroutine leads
 
 	mu    sync.Mutex // guards the fields below
 	conns map[uint32]*Conn
 	last  uint32 // last assigned key
 	err   error  // why the queue has failed
-	stop  func() // ends the background goroutine, without the lock
+	stop  func() // ends the background goroutine; called without mu
 
 	reserved int // queue entries reserved for streams; guarded by shared.mu
 }
 
-// waiting is the context of the leading goroutine's wait, which interrupt cancels.
+// waiting is the context of the leader's wait, which interrupt cancels.
 type waiting struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 }
 
-// waitPolicy is how a poller waits.
+// waitPolicy configures how a poller waits.
 type waitPolicy struct {
 	busyPoll   time.Duration
 	keepThread bool
@@ -74,13 +74,14 @@ func newPoller(d *rdma.Device, entries int, by waitPolicy) (*poller, error) {
 	return p, nil
 }
 
-// grow makes room for a number of completions, and reports whether it could; not every device can resize queues.
+// grow resizes the queue for a number of completions and reports whether it succeeded. Not every device can resize
+// queues.
 func (p *poller) grow(entries int) bool {
 	now := p.cq.Len()
 	if entries <= now {
 		return true
 	}
-	return entries <= mostEntries && p.cq.Resize(max(entries, min(2*now+2, mostEntries))) == nil
+	return entries <= maxEntries && p.cq.Resize(max(entries, min(2*now+2, maxEntries))) == nil
 }
 
 func (p *poller) close() error { return rdma.CloseAll(nil, p.cq, p.channel) }
@@ -120,7 +121,7 @@ func (p *poller) find(key uint32) *Conn {
 	return p.conns[key]
 }
 
-// interrupt ends the wait of the leading goroutine.
+// interrupt ends the leader's wait.
 func (p *poller) interrupt() {
 	w := new(waiting)
 	w.ctx, w.cancel = context.WithCancel(context.Background())
@@ -129,12 +130,12 @@ func (p *poller) interrupt() {
 	}
 }
 
-// lead handles completions once, unless over reports true. The caller has the turn; c is nil for the background
+// lead handles completions once, unless over reports true. The caller has the turn. c is nil for the background
 // goroutine.
 func (p *poller) lead(c *Conn, over func() bool) {
 	p.turns.Add(1)
 	p.leader.Store(c)
-	w := p.waits.Load() // before checking over: later events end the wait
+	w := p.waits.Load() // loaded before over is called, so that later events end the wait
 	if !over() {
 		p.take(w.ctx, c)
 	}
@@ -143,7 +144,7 @@ func (p *poller) lead(c *Conn, over func() bool) {
 	signal(p.released)
 }
 
-// pollsAtOnce is the number of polls before poll checks over and yields.
+// pollsAtOnce is the number of polls after which poll checks over and yields.
 const pollsAtOnce = 16
 
 // poll handles completions without sleeping until over reports true or another goroutine waits for the turn.
@@ -197,7 +198,7 @@ func (p *poller) handOut(all []ibv.WC) {
 	}
 }
 
-// fail fails all streams, because their queue has failed.
+// fail makes all streams fail because their queue has failed.
 func (p *poller) fail(err error) {
 	p.mu.Lock()
 	p.err = err
@@ -213,14 +214,14 @@ func (p *poller) fail(err error) {
 	}
 }
 
-// failure returns why the queue has failed, or nil.
+// failure returns the error of the failed queue, or nil.
 func (p *poller) failure() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// wake handles completions that another consumer, such as a drain, has taken from the queue.
+// wake handles completions that another consumer of the queue, such as a drain, has put back.
 func (p *poller) wake() {
 	select {
 	case p.turn <- struct{}{}:
@@ -231,15 +232,15 @@ func (p *poller) wake() {
 			return true
 		})
 	default:
-		p.interrupt() // the next leader finds it
+		p.interrupt() // the next leader handles them
 	}
 }
 
-// backgroundAfter is the time without handled completions after which the background goroutine handles them. It also
-// checks at this interval, which wakes a thread.
+// backgroundAfter is how long completions may be unhandled before the background goroutine handles them. It checks at
+// this interval, which wakes a thread.
 const backgroundAfter = 10 * time.Millisecond
 
-// startBackground starts the goroutine for the first connection. The caller holds mu.
+// startBackground starts the background goroutine for the first connection. The caller holds mu.
 func (p *poller) startBackground() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -255,11 +256,11 @@ func (p *poller) startBackground() {
 	signal(p.released)
 }
 
-// mostAttempts is the number of consecutive tryPolls after which the background goroutine leaves the queue to the
+// maxAttempts is the number of consecutive calls of tryPoll after which the background goroutine leaves polling to the
 // program.
-const mostAttempts = 16
+const maxAttempts = 16
 
-// tryPoll handles available completions, for a program that polls.
+// tryPoll handles the available completions. Programs that poll call it.
 func (p *poller) tryPoll() {
 	select {
 	case p.turn <- struct{}{}:
@@ -270,14 +271,15 @@ func (p *poller) tryPoll() {
 			return true
 		})
 	default:
-		if p.attempts.Add(1) == mostAttempts {
+		if p.attempts.Add(1) == maxAttempts {
 			p.turns.Add(1)
 			p.interrupt()
 		}
 	}
 }
 
-// rest makes the background goroutine handle completions at once while a thread rests.
+// rest increments (true) or decrements the number of resting threads. While there are any, the background goroutine
+// handles completions at once.
 func (p *poller) rest(now bool) {
 	if !now {
 		p.resting.Add(-1)
@@ -288,8 +290,8 @@ func (p *poller) rest(now bool) {
 	signal(p.urgent)
 }
 
-// mayRest reports whether the background goroutine may leave handling to others while they do it.
-func (p *poller) mayRest() bool { return p.resting.Load() == 0 || p.attempts.Load() >= mostAttempts }
+// mayRest reports whether the background goroutine may leave polling to other goroutines while they do it.
+func (p *poller) mayRest() bool { return p.resting.Load() == 0 || p.attempts.Load() >= maxAttempts }
 
 // background handles completions when no goroutine reads or writes.
 func (p *poller) background(ctx context.Context) {
@@ -319,7 +321,7 @@ func (p *poller) background(ctx context.Context) {
 			case p.turn <- struct{}{}:
 				p.lead(nil, over)
 				alone = p.turns.Load() == own
-			default: // its current owner releases it
+			default: // the goroutine that has it releases it
 				alone = false
 			}
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// softPairs returns both ends of some streams on one software device.
+// softPairs returns both sides of n streams on one software device.
 func softPairs(t *testing.T, config Config, n int) (clients, servers []*Conn) {
 	t.Helper()
 	config.Backend = newFabric(t, soft.Options{})
@@ -43,7 +43,7 @@ func softPairs(t *testing.T, config Config, n int) (clients, servers []*Conn) {
 	return clients, servers
 }
 
-// TestSoftSlowReader: a stream whose other end does not read does not block another stream of the same queue.
+// TestSoftSlowReader: a stream that is not read does not block another stream of the same queue.
 func TestSoftSlowReader(t *testing.T) {
 	clients, servers := softPairs(t, Config{Buffer: protocol.MinBuffer}, 2)
 	require.Same(t, clients[0].poller, servers[1].poller)
@@ -75,8 +75,8 @@ func TestSoftSlowReader(t *testing.T) {
 	assert.Equal(t, full, got)
 }
 
-// TestSoftLargeWrites: both ends write much concurrently, in pieces of many sizes, and then close. Everything arrives,
-// and a part of it was fetched.
+// TestSoftLargeWrites: both sides write much data concurrently, in pieces of many sizes, and then close. Everything
+// arrives, and some pieces were fetched.
 func TestSoftLargeWrites(t *testing.T) {
 	clients, servers := softPairs(t, Config{}, 1)
 	sent := make([]byte, 9_000_001)
@@ -174,7 +174,7 @@ func TestSoftStreamsOfOneQueue(t *testing.T) {
 // TestPollerKeys: a stream never gets the key of an open stream, nor that of a recently closed one.
 func TestPollerKeys(t *testing.T) {
 	r := &poller{conns: map[uint32]*Conn{}, stop: func() {}, last: protocol.MostKeys - 2}
-	r.conns[0] = new(Conn) // prevents a goroutine from starting
+	r.conns[0] = new(Conn) // so that no background goroutine starts
 	var given []uint32
 	for range 4 {
 		given = append(given, r.add(new(Conn)))

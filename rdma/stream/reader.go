@@ -16,7 +16,7 @@ import (
 // reader is the read half of a connection.
 type reader struct {
 	turn     sync.Mutex // held by the reading goroutine, also while it uses borrowed memory
-	memory   sync.Mutex // inside turn, while a Read uses the ring: Close waits for it
+	memory   sync.Mutex // held inside turn while a Read uses the ring; Close waits for it
 	deadline *deadline
 	ready    chan struct{} // holds a token after data may have arrived
 	learned  learned       // guarded by memory
@@ -25,7 +25,7 @@ type reader struct {
 // begin initializes the reader. The deadline calls interrupt.
 func (r *reader) begin(interrupt func()) {
 	r.deadline, r.ready = newDeadline(), make(chan struct{}, 1)
-	r.deadline.came = interrupt
+	r.deadline.expired = interrupt
 }
 
 // Read waits for data and reads it.
@@ -57,12 +57,12 @@ func (c *Conn) tryRead(p []byte) (int, error) {
 	if unread == 0 {
 		return 0, err
 	}
-	n := c.protocol.CopyOut(p, unread) // the reader owns these bytes
+	n := c.protocol.CopyOut(p, unread) // without mu: the reader owns these bytes
 	c.took(n)
 	return n, nil
 }
 
-// mayRead returns the error that ends reading even if there is data, or nil.
+// mayRead returns the error that ends reading even if data is available, or nil.
 func (c *Conn) mayRead() error {
 	switch {
 	case isDone(c.closed):
@@ -73,7 +73,7 @@ func (c *Conn) mayRead() error {
 	return nil
 }
 
-// unread returns the number of unread bytes, or the reason why there will be no more.
+// unread returns the number of unread bytes, or the error if there will be none.
 func (c *Conn) unread() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,7 @@ func (c *Conn) unread() (uint64, error) {
 	return 0, c.err
 }
 
-// took releases the space of read bytes to the peer.
+// took returns the buffer space of n read bytes to the peer.
 func (c *Conn) took(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,8 +95,7 @@ func (c *Conn) took(n int) {
 	c.sendControl()
 }
 
-// awaitData returns when there may be data to read. It polls first if that has paid before. The caller holds
-// reader.memory.
+// awaitData waits for data. It polls first if LearnedBusyPoll has found that faster. The caller holds reader.memory.
 func (c *Conn) awaitData() {
 	if c.config.BusyPoll == LearnedBusyPoll {
 		c.reader.learned.begin()
@@ -112,7 +111,7 @@ func (c *Conn) awaitData() {
 	c.await(c.reader.deadline, c.reader.ready, c.canRead)
 }
 
-// TryRead is Read without waiting: it returns EAGAIN if there is no data.
+// TryRead is Read that does not wait: it returns EAGAIN if there is no data.
 func (c *Conn) TryRead(p []byte) (int, error) {
 	c.reader.turn.Lock()
 	defer c.reader.turn.Unlock()
@@ -132,7 +131,7 @@ func (c *Conn) TryRead(p []byte) (int, error) {
 	return n, c.opError("read", err)
 }
 
-// Peek is TryRead that does not consume the data.
+// Peek is TryRead that leaves the data unread.
 func (c *Conn) Peek(p []byte) (int, error) {
 	c.reader.turn.Lock()
 	defer c.reader.turn.Unlock()
@@ -155,15 +154,15 @@ func (c *Conn) Peek(p []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// ReadLent waits for data and calls use with some of it in place: in memory that the device writes into, which belongs
-// to use until it returns. use returns how many bytes it has consumed, from the first on; the others are kept for the
-// next read and occupy buffer space. ReadLent returns that number and the error of use.
+// ReadLent waits for data and calls use with some of it in place, in the memory that the device has written. use owns p
+// until it returns. It returns how many bytes it consumed, from the start of p; the others stay unread and occupy
+// buffer space. ReadLent returns that number and the error of use.
 //
-// Other readers wait for use. Close does not: the memory stays valid until use returns. use may call Write and Close,
+// Other readers wait until use returns. Close does not wait, and the memory stays valid. use may call Write and Close,
 // but must not read.
 //
-// A hostile peer can change the bytes while use reads them. Copy data that is checked before use, or read twice, as
-// Read does.
+// A hostile peer can change the bytes while use reads them. Copy data that you validate before using it, or that you
+// read twice, as Read does.
 func (c *Conn) ReadLent(use func(p []byte) (n int, err error)) (int, error) {
 	n, end, err := c.lendOnce(use)
 	if end != nil {
@@ -172,7 +171,7 @@ func (c *Conn) ReadLent(use func(p []byte) (n int, err error)) (int, error) {
 	return n, err
 }
 
-// lendOnce is ReadLent; end is the reason why use was not called.
+// lendOnce is ReadLent. end is the reason if use was not called.
 func (c *Conn) lendOnce(use func(p []byte) (int, error)) (n int, end, err error) {
 	c.reader.turn.Lock()
 	defer c.reader.turn.Unlock()
@@ -191,7 +190,7 @@ func (c *Conn) lendOnce(use func(p []byte) (int, error)) (n int, end, err error)
 	return n, nil, err
 }
 
-// borrow waits for data and holds it.
+// borrow waits for data, and returns some with a hold on its memory.
 func (c *Conn) borrow() ([]byte, protocol.Hold, error) {
 	c.reader.memory.Lock()
 	defer c.reader.memory.Unlock()
@@ -212,8 +211,8 @@ func (c *Conn) borrow() ([]byte, protocol.Hold, error) {
 	}
 }
 
-// WriteTo writes received data to w until the peer ends it; io.Copy from a connection uses it. w gets the bytes in
-// place, as with [Conn.ReadLent].
+// WriteTo writes received data to w until io.EOF; io.Copy from a connection uses it. w.Write gets the bytes in place,
+// as with [Conn.ReadLent].
 func (c *Conn) WriteTo(w io.Writer) (total int64, err error) {
 	for {
 		n, end, err := c.lendOnce(func(p []byte) (int, error) {

@@ -17,13 +17,13 @@ import (
 
 // Sizes of objects shared by the streams of a device.
 const (
-	firstEntries = 254 // of a poller's queue; with the two that rdma adds, it is a power of two
-	mostEntries  = 1<<15 - 2
-	keptMemory   = 32 << 20 // bytes of closed streams
-	keptLent     = 64 << 20 // lent bytes that stay registered
+	firstEntries = 254 // initial size of a poller's queue; with the two that rdma adds, a power of two
+	maxEntries   = 1<<15 - 2
+	keptMemory   = 32 << 20 // maximum memory kept from closed streams, in bytes
+	keptLent     = 64 << 20 // maximum lent memory that stays registered, in bytes
 )
 
-// shared has objects that the streams of a device share. It exists while the device has a connection or a listener.
+// shared has the objects that a device's streams share. It exists while the device has a connection or a listener.
 type shared struct {
 	device *rdma.Device
 	pd     *rdma.PD
@@ -32,18 +32,18 @@ type shared struct {
 
 	mu    sync.Mutex // guards the fields below
 	all   map[waitPolicy][]*poller
-	cache *registration.Cache // of lent memory, or nil
-	relay []*rdma.Buffer      // free memory for ReadFrom
-	reads *protocol.Reads     // of mostReads, or nil
+	cache *registration.Cache // registrations of lent memory, or nil
+	relay []*rdma.Buffer      // free buffers for ReadFrom
+	reads *protocol.Reads     // cached result of mostReads, or nil
 }
 
-// devices are the devices with streams. The IDs of a device share one rdma.Device.
+// devices holds the shared objects by device. The IDs of a device share one rdma.Device.
 var devices struct {
 	mu sync.Mutex
 	of map[*rdma.Device]*shared
 }
 
-// share returns the shared objects of an ID's device. Release them with leave before the ID is closed.
+// share returns the shared objects of an ID's device. The caller must call leave before it closes the ID.
 func share(id *cm.ID) (*shared, error) {
 	device, err := id.Device()
 	if err != nil {
@@ -67,7 +67,7 @@ func share(id *cm.ID) (*shared, error) {
 	return s, nil
 }
 
-// leave closes everything after the last user. s may be nil.
+// leave removes a user and closes everything after the last. s may be nil.
 func (s *shared) leave() error {
 	if s == nil {
 		return nil
@@ -76,7 +76,7 @@ func (s *shared) leave() error {
 	s.users--
 	last := s.users == 0
 	if last {
-		delete(devices.of, s.device) // later users create new objects
+		delete(devices.of, s.device) // the next user creates new objects
 	}
 	devices.mu.Unlock()
 	if !last {
@@ -85,9 +85,9 @@ func (s *shared) leave() error {
 	return s.close()
 }
 
-// mostReads returns the device's maximum number of outstanding RDMA READs of a queue pair, which is constant, or 0 if
-// it is unknown.
-func (s *shared) mostReads() protocol.Reads {
+// maxReads returns the device's maximum numbers of outstanding RDMA READs per queue pair, or 0 if unknown. They do not
+// change, so they are cached.
+func (s *shared) maxReads() protocol.Reads {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reads != nil {
@@ -102,7 +102,7 @@ func (s *shared) mostReads() protocol.Reads {
 	return *s.reads
 }
 
-// poller returns a poller with room for a number of completions. Release it with leavePoller.
+// poller returns a poller with room for a number of completions. The caller must call leavePoller.
 func (s *shared) poller(entries int, by waitPolicy) (*poller, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +112,7 @@ func (s *shared) poller(entries int, by waitPolicy) (*poller, error) {
 			p.reserved += entries
 			return p, nil
 		}
-		size = max(size, min(2*p.cq.Len()+2, mostEntries))
+		size = max(size, min(2*p.cq.Len()+2, maxEntries))
 	}
 	if attr, err := s.device.Query(); err == nil {
 		size = min(size, max(int(attr.MaxCQE)-2, entries))
@@ -130,7 +130,7 @@ func (s *shared) poller(entries int, by waitPolicy) (*poller, error) {
 	return p, nil
 }
 
-// leavePoller releases room. A poller without streams is kept if it is the only one.
+// leavePoller releases the room and closes a poller without streams, unless it is the only one.
 func (s *shared) leavePoller(p *poller, entries int, by waitPolicy) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +145,7 @@ func (s *shared) leavePoller(p *poller, entries int, by waitPolicy) error {
 	return nil
 }
 
-// lent returns the cache of lent memory.
+// lent returns the registration cache for lent memory.
 func (s *shared) lent() (_ *registration.Cache, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ func (s *shared) lent() (_ *registration.Cache, err error) {
 	return s.cache, err
 }
 
-// close closes the shared objects. They are no longer used.
+// close closes the shared objects, which have no users.
 func (s *shared) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +176,7 @@ func (s *shared) close() error {
 	return err
 }
 
-// waitPolicy returns how to wait for the connection's completions. Learned polling happens in the connection.
+// waitPolicy returns how to wait for the connection's completions. For LearnedBusyPoll, the connection polls instead.
 func (c *Conn) waitPolicy() waitPolicy {
 	return waitPolicy{max(c.config.BusyPoll, 0), c.config.KeepThread}
 }
@@ -193,7 +193,7 @@ func (c *Conn) share() (err error) {
 	return c.poller.failure()
 }
 
-// unshare releases the shared objects. The queue pair is gone, unless there was an error.
+// unshare releases the shared objects. The queue pair is gone, unless closing it failed.
 func (c *Conn) unshare() error {
 	var err error
 	if c.poller != nil {

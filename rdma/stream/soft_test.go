@@ -24,7 +24,7 @@ func keep[T interface{ Close() error }](t testing.TB, o T, err error) T {
 	return o
 }
 
-// tooLong is a timeout for steps that hang, longer than even a busy machine needs.
+// tooLong is a timeout for steps that hang. It is long enough for a busy machine.
 const tooLong = time.Minute
 
 // soon returns a context with the timeout tooLong.
@@ -41,7 +41,7 @@ func newFabric(t *testing.T, o soft.Options) *soft.Fabric {
 	return keep(t, f, err)
 }
 
-// resolved returns an ID whose route to a peer is resolved, and its channel.
+// resolved returns an ID with a resolved route to a peer, and its channel.
 func resolved(t *testing.T, f *soft.Fabric, to netip.AddrPort) (*cm.ID, *cm.EventChannel) {
 	t.Helper()
 	ch, err := cm.CreateEventChannelOn(f)

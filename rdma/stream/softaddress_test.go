@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// serve accepts streams and sends each one its local address.
+// serve accepts streams and sends its local address on each.
 func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 	t.Helper()
 	l, err := listening(Config{Backend: f, Buffer: 8 << 10}).Listen(context.Background(), at)
@@ -39,10 +39,10 @@ func serve(t *testing.T, f *soft.Fabric, at string) *Listener {
 	return l
 }
 
-// TestSoftAddressesReach checks which addresses reach which devices.
+// TestSoftAddressesReach checks which device each address leads to.
 func TestSoftAddressesReach(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	everywhere := serve(t, f, ":7471")
+	wildcard := serve(t, f, ":7471")
 	config := Config{Backend: f, Buffer: 8 << 10}
 	ask := func(at string) (string, error) {
 		c, err := dialer(config).Dial(soon(t), at)
@@ -59,7 +59,7 @@ func TestSoftAddressesReach(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, at, got)
 	}
-	got, err := ask(everywhere.Addr().String()) // [::]
+	got, err := ask(wildcard.Addr().String()) // [::]
 	require.NoError(t, err)
 	assert.Equal(t, "[::1]:7471", got)
 	_, err = ask("127.0.0.1:7472")
@@ -80,7 +80,7 @@ func TestSoftAddressesReach(t *testing.T) {
 	}
 }
 
-// TestSoftDialUnused: Dial's deadline bounds the search for an address that does not answer.
+// TestSoftDialUnused: the deadline of Dial limits resolving an address that does not answer.
 func TestSoftDialUnused(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	f.SetLink("soft1", false)
@@ -100,7 +100,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	owner, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, owner, err)
 	require.NoError(t, owner.Bind(source))
-	const names = "the source is 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
+	const names = "source 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
 	_, err = (&Dialer{Config: Config{Backend: f}, LocalAddr: source}).Dial(soon(t), "127.0.0.2:7471")
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, names)
@@ -108,7 +108,7 @@ func TestSoftSourceInUse(t *testing.T) {
 	_, err = (&Dialer{Config: Config{Backend: f}, LocalAddr: netip.MustParseAddrPort("192.0.2.1:0")}).Dial(soon(t),
 		"127.0.0.2:7471")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
-	assert.ErrorContains(t, err, "the source is 192.0.2.1:0: it is not an address of this machine")
+	assert.ErrorContains(t, err, "source 192.0.2.1:0: not an address of this machine")
 }
 
 // TestDialContext: the network selects the address family, as with net.Dialer.

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftManyAtOnce: concurrent requests of many peers wait at a listener with a small Backlog. A dropped request is
-// retransmitted only after 4 s, and Dial waits for 5 s.
+// TestSoftManyAtOnce: requests of many peers wait at a listener with a small Backlog. None may be dropped, because a
+// dropped request is retransmitted only after 4 s, and Dial waits 5 s.
 func TestSoftManyAtOnce(t *testing.T) {
 	const peers = 300
 	f := newFabric(t, soft.Options{})

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// eachProtocol runs a test of streams for each protocol.
+// eachProtocol runs a test with each protocol.
 func eachProtocol(t *testing.T, test func(t *testing.T, p Protocol)) {
 	for name, p := range map[string]Protocol{"stream": Stream, "rsocket": RSocket} {
 		t.Run(name, func(t *testing.T) {
@@ -25,7 +25,7 @@ func eachProtocol(t *testing.T, test func(t *testing.T, p Protocol)) {
 	}
 }
 
-// TestSoftStreamOverBadNetwork: a stream delivers everything over a lossy network.
+// TestSoftStreamOverBadNetwork: a stream delivers all data over a lossy network.
 func TestSoftStreamOverBadNetwork(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		f := newFabric(t,
@@ -56,8 +56,8 @@ func TestSoftStreamOverBadNetwork(t *testing.T) {
 	})
 }
 
-// TestSoftStreamPeerVanishes: if a link goes down or a device is removed in the middle of a transfer, writes fail, and
-// with a heartbeat also reads.
+// TestSoftStreamPeerVanishes: if a link goes down or a device is removed during a transfer, writes fail. With
+// heartbeats, reads fail, too.
 func TestSoftStreamPeerVanishes(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		for name, vanish := range map[string]func(*soft.Fabric){
@@ -96,8 +96,8 @@ func TestSoftStreamPeerVanishes(t *testing.T) {
 	})
 }
 
-// TestSoftPeerVanishesWhileWriteWaits: a Write that waits for room detects a vanished peer without heartbeats, although
-// everything that was sent has arrived.
+// TestSoftPeerVanishesWhileWriteWaits: a Write that waits for room detects a vanished peer without heartbeats, even if
+// the peer has acknowledged all data sent so far.
 func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		f := newFabric(t, soft.Options{})
@@ -114,7 +114,7 @@ func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 			wrote <- err
 		}()
 		require.Never(t, func() bool { return len(wrote) > 0 }, 2*probeAfter+probeAfter/2, 100*time.Millisecond,
-			"the peer's device answers although its program does not read")
+			"the peer's device answers even if its program does not read")
 		f.SetLink("soft0", false)
 		select {
 		case err := <-wrote:
@@ -126,7 +126,7 @@ func TestSoftPeerVanishesWhileWriteWaits(t *testing.T) {
 	})
 }
 
-// TestSoftMemoryRunsOut: if any allocation fails, the result is an error or unchanged, and nothing leaks.
+// TestSoftMemoryRunsOut: a failed allocation causes an error or no difference, and leaks nothing.
 func TestSoftMemoryRunsOut(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		failed := 0
@@ -168,6 +168,6 @@ func TestSoftMemoryRunsOut(t *testing.T) {
 			}
 		}
 		assert.Greater(t, failed, 15)
-		t.Log(failed, "allocations are errors")
+		t.Log(failed, "failed allocations caused errors")
 	})
 }

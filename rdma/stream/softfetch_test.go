@@ -24,7 +24,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// apart returns a stream from soft0 to soft1, whose ends have separate completion queues.
+// apart returns a stream from soft0 to soft1. Its sides have separate completion queues.
 func apart(t *testing.T, config Config, before ...func(f *soft.Fabric)) (f *soft.Fabric, client, server *Conn) {
 	t.Helper()
 	f = newFabric(t, soft.Options{})
@@ -56,7 +56,7 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-// fetched returns the number of pieces that an end has read from the other's memory.
+// fetched returns the number of pieces that a side has read from the other's memory.
 func (c *Conn) fetched() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +105,7 @@ func TestSoftDevicesWithoutReads(t *testing.T) {
 	}
 }
 
-// TestSoftCloseWaitsForFetches: Close waits while the peer may still read memory of this end, even if the peer ended
+// TestSoftCloseWaitsForFetches: Close waits while the peer may still read this side's memory, even if the peer ended
 // its writes long before.
 func TestSoftCloseWaitsForFetches(t *testing.T) {
 	_, client, server := apart(t, Config{Linger: time.Minute})
@@ -113,14 +113,14 @@ func TestSoftCloseWaitsForFetches(t *testing.T) {
 	_, err := client.Read(make([]byte, 1))
 	require.Equal(t, io.EOF, err)
 	sent := randomBytes(200 << 10)
-	server.mu.Lock() // it handles no messages
+	server.mu.Lock() // stops handling of messages
 	_, err = client.Write(sent)
 	require.NoError(t, err)
 	closed := make(chan error, 1)
 	go func() { closed <- client.Close() }()
 	select {
 	case err = <-closed:
-		t.Errorf("closed (%v) before the peer has fetched what it was offered", err)
+		t.Errorf("closed (%v) before the peer fetched all offers", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	server.mu.Unlock()
@@ -133,13 +133,14 @@ func TestSoftCloseWaitsForFetches(t *testing.T) {
 	}
 }
 
-// TestSoftPeersWithoutFetches: a Write waits until its deadline for peers that do not fetch, as for peers that do not
-// read. When they vanish, it fails, and everything is released, including memory that they may have been reading.
+// TestSoftPeersWithoutFetches: if a peer does not fetch, a Write waits until its deadline, as if the peer did not read.
+// When the peer vanishes, Write fails, and all memory is released, including memory that the peer may have been
+// reading.
 func TestSoftPeersWithoutFetches(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	server.mu.Lock()
 	defer server.mu.Unlock()
-	_, err := client.Write(make([]byte, 200<<10)) // there is room for it
+	_, err := client.Write(make([]byte, 200<<10)) // fits
 	require.NoError(t, err)
 	require.NoError(t, client.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 	n, err := client.Write(make([]byte, 16<<20))
@@ -158,18 +159,18 @@ func TestSoftPeersWithoutFetches(t *testing.T) {
 	assert.NotZero(t, lost.Bytes)
 }
 
-// TestSoftPeersVanishDuringReads: if the peer vanishes during a fetch, the reader gets the data that arrived
-// before, and then an error.
+// TestSoftPeersVanishDuringReads: if the peer vanishes during a fetch, Read returns the data that arrived before, and
+// then an error.
 func TestSoftPeersVanishDuringReads(t *testing.T) {
 	f, client, server := apart(t, Config{AckTimeout: 13, Linger: 10 * time.Millisecond})
 	sent := randomBytes(200 << 10)
-	server.mu.Lock() // it handles no messages
+	server.mu.Lock() // stops handling of messages
 	_, err := client.Write(sent)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		client.mu.Lock()
 		defer client.mu.Unlock()
-		return client.link.Completed > 0 // the offer, which is the first, has arrived
+		return client.link.Completed > 0 // the offer, the first message, has arrived
 	}, time.Minute, time.Millisecond)
 	f.SetLink("soft0", false)
 	server.mu.Unlock()

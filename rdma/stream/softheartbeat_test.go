@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// failsSoon expects a Read to fail because the peer does not answer.
+// failsSoon checks that a Read fails because the peer does not answer.
 func failsSoon(t *testing.T, c *Conn) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
@@ -50,7 +50,7 @@ func TestSoftHeartbeatByDefault(t *testing.T) {
 		failsSoon(t, server)
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
 		_, err = c.Read(make([]byte, 1))
-		assert.NotErrorIs(t, err, syscall.ETIMEDOUT, "it has none")
+		assert.NotErrorIs(t, err, syscall.ETIMEDOUT, "no heartbeat")
 		c.Close()
 		server.Close()
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftHostileHost: a host that requests connections and never confirms them does not block two peers on another
-// host.
+// TestSoftHostileHost: a host that sends connection requests and never confirms them does not keep two peers on another
+// host from connecting.
 func TestSoftHostileHost(t *testing.T) {
 	fabric := func(address string) *soft.Fabric {
 		return newFabric(t, soft.Options{Devices: []soft.DeviceOptions{{Wire: true,

@@ -35,7 +35,7 @@ func random(n int) []byte {
 	return b
 }
 
-// TestSoftGather: many small slices form one message, and WriteBuffers removes them like net.Buffers.
+// TestSoftGather: WriteBuffers sends many small slices as one message and removes them, like net.Buffers.
 func TestSoftGather(t *testing.T) {
 	for _, size := range []int{3, 40} { // inline, and not
 		a, b := softPipe(t, Config{})
@@ -57,7 +57,7 @@ func TestSoftGather(t *testing.T) {
 	}
 }
 
-// TestSoftGatherStops: unsent data is kept and can be sent later.
+// TestSoftGatherStops: after a deadline, unsent slices remain and can be sent later.
 func TestSoftGatherStops(t *testing.T) {
 	a, b := softPipe(t, Config{Buffer: protocol.MinBuffer})
 	text := random(3 * protocol.MinBuffer)
@@ -88,7 +88,7 @@ func TestSoftGatherStops(t *testing.T) {
 	assert.True(t, bytes.Equal(text, got))
 }
 
-// senders are the ways to send. They change their arguments afterwards.
+// senders are the ways to send. Each changes its argument afterwards.
 var senders = map[string]func(c *Conn, mr *rdma.MR, p []byte) error{
 	"write": func(c *Conn, _ *rdma.MR, p []byte) error { _, err := c.Write(p); return err },
 	"gather": func(c *Conn, _ *rdma.MR, p []byte) error {
@@ -125,8 +125,8 @@ var senders = map[string]func(c *Conn, mr *rdma.MR, p []byte) error{
 	},
 }
 
-// TestSoftLendsDeliver: with all methods at both ends, the bytes arrive unchanged although the sender changes its
-// memory as soon as it may.
+// TestSoftLendsDeliver: with each way of sending and receiving, the bytes arrive unchanged although the sender
+// overwrites its memory as soon as it may.
 func TestSoftLendsDeliver(t *testing.T) {
 	for name, config := range map[string]Config{
 		"small": {Buffer: protocol.MinBuffer}, "stream": {}, "rsocket": {Protocol: RSocket, Buffer: 256 << 10},
@@ -172,7 +172,7 @@ func TestSoftLendsDeliver(t *testing.T) {
 	}
 }
 
-// TestSoftLentRegisteredOnce: lent memory is registered once, and released with the last connection.
+// TestSoftLentRegisteredOnce: lent memory is registered once and stays registered until the last connection is closed.
 func TestSoftLentRegisteredOnce(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	go io.Copy(io.Discard, b)
@@ -191,7 +191,7 @@ func TestSoftLentRegisteredOnce(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestSoftWriteMRRefuses: WriteMR rejects memory that does not belong to the connection's domain or the region.
+// TestSoftWriteMRRefuses: WriteMR rejects a region of another domain, and bytes outside the region.
 func TestSoftWriteMRRefuses(t *testing.T) {
 	a, _ := softPipe(t, Config{})
 	d, err := a.id.Device()
@@ -220,8 +220,8 @@ func TestSoftWriteMRRefuses(t *testing.T) {
 	assert.NoError(t, mr.Close())
 }
 
-// TestSoftCloseDuringLends: Close waits neither for a reader that holds received data, whose memory stays, nor for a
-// source that returns nothing.
+// TestSoftCloseDuringLends: Close waits neither for a function of ReadLent, whose memory stays valid, nor for a reader
+// of ReadFrom that blocks.
 func TestSoftCloseDuringLends(t *testing.T) {
 	a, b := softPipe(t, Config{Linger: 5 * time.Second})
 	text := random(64 << 10)
@@ -234,7 +234,7 @@ func TestSoftCloseDuringLends(t *testing.T) {
 			close(looks)
 			<-resume
 			if !bytes.Equal(p, text[:len(p)]) {
-				return 0, errors.New("it read different data")
+				return 0, errors.New("read different data")
 			}
 			return len(p), nil
 		})
@@ -247,7 +247,7 @@ func TestSoftCloseDuringLends(t *testing.T) {
 		_, err := b.ReadFrom(r)
 		copied <- err
 	}()
-	_, err = w.Write(text) // is sent from where it was read
+	_, err = w.Write(text) // sent from the memory that it was received in
 	require.NoError(t, err)
 	_, err = io.ReadFull(a, make([]byte, len(text)))
 	require.NoError(t, err)
@@ -274,7 +274,7 @@ func TestSoftCloseDuringLend(t *testing.T) {
 	assert.Equal(t, 2, n)
 }
 
-// TestSoftForgottenLend: Close releases lends that are not waited for, and waiting later does nothing.
+// TestSoftForgottenLend: Close releases lends without a Wait, and a later Wait does nothing.
 func TestSoftForgottenLend(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	lent, err := a.Lend(random(32 << 10))
@@ -286,7 +286,7 @@ func TestSoftForgottenLend(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestSoftLendsOfWrongLength: use cannot consume more than it got.
+// TestSoftLendsOfWrongLength: consuming more bytes than use received is an error.
 func TestSoftLendsOfWrongLength(t *testing.T) {
 	a, b := softPipe(t, Config{})
 	_, err := a.Write([]byte("some"))
@@ -308,7 +308,7 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestSoftLentReturned: a deadline and Close return lent memory although the peer reads or acknowledges nothing. After
+// TestSoftLentReturned: a deadline and Close return lent memory even if the peer reads or acknowledges nothing. After
 // that, the device no longer uses it.
 func TestSoftLentReturned(t *testing.T) {
 	closing := func(c *Conn) { c.Close() }
@@ -356,7 +356,7 @@ func TestSoftLentReturned(t *testing.T) {
 			}, 10*time.Second, time.Millisecond)
 			select {
 			case r := <-wrote:
-				t.Fatal("it did not wait:", r.n, r.err)
+				t.Fatal("WriteLent did not wait:", r.n, r.err)
 			case <-time.After(20 * time.Millisecond):
 			}
 			began := time.Now()

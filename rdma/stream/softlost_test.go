@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestCloseReportsLostData breaks the connection in each way before written data has arrived: Close returns an error
-// for every way of writing.
+// TestCloseReportsLostData breaks the connection in different ways before written data has arrived. Close returns an
+// error for every way of writing.
 func TestCloseReportsLostData(t *testing.T) {
 	breaks := map[string]func(t *testing.T, f *soft.Fabric, c, peer *Conn){
 		"link down":        func(_ *testing.T, f *soft.Fabric, _, _ *Conn) { f.SetLink("soft0", false) },
@@ -52,7 +52,7 @@ func TestCloseReportsLostData(t *testing.T) {
 			for way, write := range ways {
 				t.Run(breaking+"/"+way, func(t *testing.T) {
 					f := newFabric(t, soft.Options{})
-					// the send buffer accepts everything immediately
+					// everything fits into the send buffer
 					config := Config{Backend: f, Protocol: p, Buffer: 1 << 20, AckTimeout: 8,
 						Linger: 100 * time.Millisecond}
 					l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
@@ -75,7 +75,7 @@ func TestCloseReportsLostData(t *testing.T) {
 						assert.Contains(t, []uint64{10, 10 + 2, 200_000, 200_000 + 2}, lost.Bytes, "%v", lost)
 					}
 					if lent := way == "WriteLent" || way == "ReadFrom"; lent {
-						assert.Error(t, failed, "it waits for the device")
+						assert.Error(t, failed, "lent writes wait for the device")
 					}
 				})
 			}
@@ -90,7 +90,7 @@ func TestCloseOnLossyNetwork(t *testing.T) {
 		for seed := range uint64(40) {
 			f := newFabric(t, soft.Options{Faults: soft.Faults{Seed: seed}})
 			config := Config{Backend: f, Protocol: p, Buffer: 1 << 20, AckTimeout: 12, Linger: 100 * time.Millisecond,
-				Heartbeat: 50 * time.Millisecond} // so that the reader notices
+				Heartbeat: 50 * time.Millisecond} // for the reader
 			l, err := listening(config).Listen(soon(t), "127.0.0.1:0")
 			require.NoError(t, err)
 			c, err := dialer(config).Dial(soon(t), l.Addr().String())
@@ -122,7 +122,7 @@ func TestCloseOnLossyNetwork(t *testing.T) {
 	})
 }
 
-// TestCloseOfUnreadData: a peer that closes reports how much its program has read.
+// TestCloseOfUnreadData: Close fails if the peer closed before reading everything, and reports how much is missing.
 func TestCloseOfUnreadData(t *testing.T) {
 	clients, servers := softPairs(t, Config{}, 1)
 	_, err := clients[0].Write(make([]byte, 100))
@@ -142,7 +142,7 @@ func TestCloseOfUnreadData(t *testing.T) {
 	assert.NoError(t, <-closed)
 }
 
-// TestCloseAtOnce: both ends close after they have read everything, in any order, and neither reports a loss.
+// TestCloseAtOnce: both sides close in any order after they have read everything, and neither reports a loss.
 func TestCloseAtOnce(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, p Protocol) {
 		clients, servers := softPairs(t, Config{Protocol: p, Buffer: 64 << 10}, 100)

@@ -19,7 +19,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftDialGivesUp: if the context ends in any step, the error is a timeout as in package net, or a cancellation.
+// TestSoftDialGivesUp: if the context ends during any step, the error is a timeout as in package net, or a
+// cancellation.
 func TestSoftDialGivesUp(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := cm.CreateIDOn(f, rdmacm.PS_TCP)
@@ -46,7 +47,7 @@ func TestSoftDialGivesUp(t *testing.T) {
 	}
 }
 
-// TestWriteDuringClose: Close disconnects before a Write in progress checks again; the error does not blame the peer.
+// TestWriteDuringClose: a Write that Close interrupts returns an error that does not blame the peer.
 func TestWriteDuringClose(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.finWanted = protocol.Fin | protocol.Done

@@ -19,8 +19,8 @@ type unobserved struct{}
 func (unobserved) Ended(uint64, runtime.Errno) {}
 func (unobserved) Failed(runtime.Errno)        {}
 
-// TestCloseResets: a stream that closes moves its queue pair once, to RESET, instead of waiting until all receives are
-// flushed; so does the other end, which has received the last message.
+// TestCloseResets: both sides move their queue pair to RESET once when they close, instead of waiting until all
+// receives are flushed.
 func TestCloseResets(t *testing.T) {
 	clients, servers := softPairs(t, Config{}, 1)
 	_, err := clients[0].Write([]byte("word"))
@@ -29,10 +29,10 @@ func TestCloseResets(t *testing.T) {
 	_, err = servers[0].Read(b)
 	require.NoError(t, err)
 	assert.Equal(t, "word", string(b))
-	var moved atomic.Int32
+	var eventArrived atomic.Int32
 	runtime.Observe(func(function string, _ []uint64) runtime.Observation {
 		if function == "ibv_modify_qp" {
-			moved.Add(1)
+			eventArrived.Add(1)
 		}
 		return unobserved{}
 	})
@@ -42,8 +42,8 @@ func TestCloseResets(t *testing.T) {
 	n, err := servers[0].Read(b)
 	assert.Zero(t, n)
 	assert.Error(t, err)
-	time.Sleep(10 * time.Millisecond) // the peer's disconnect comes
+	time.Sleep(10 * time.Millisecond) // until the peer's disconnect arrives
 	assert.NoError(t, servers[0].Close())
 	both.Wait()
-	assert.EqualValues(t, 2, moved.Load())
+	assert.EqualValues(t, 2, eventArrived.Load())
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftRSocketNetConn: two ends of this package pass the tests of net.Conn.
+// TestSoftRSocketNetConn: two rsockets of this package pass the tests of net.Conn.
 func TestSoftRSocketNetConn(t *testing.T) {
 	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 		a, b := softPipe(t, Config{Protocol: RSocket, Buffer: 64 << 10})
@@ -27,7 +27,8 @@ func TestSoftRSocketNetConn(t *testing.T) {
 	})
 }
 
-// TestSoftRSocketDelivers: more data than fits the ring arrives, in pieces of any size, and then the end.
+// TestSoftRSocketDelivers: more data than fits into the ring arrives in pieces of any size, followed by the end of
+// data.
 func TestSoftRSocketDelivers(t *testing.T) {
 	for _, buffer := range []int{protocol.MinBuffer, 64 << 10, DefaultBuffer} {
 		a, b := softPipe(t, Config{Protocol: RSocket, Buffer: buffer})
@@ -55,7 +56,7 @@ func TestSoftRSocketDelivers(t *testing.T) {
 	}
 }
 
-// TestSoftRSocketMaps: one end maps memory, and the other writes inside and outside of it.
+// TestSoftRSocketMaps: one side maps memory, and the other writes inside and outside of it.
 func TestSoftRSocketMaps(t *testing.T) {
 	a, b := softPipe(t, Config{Protocol: RSocket, Buffer: 16 << 10, Maps: 2})
 	var buffers [2]*rdma.Buffer
@@ -70,16 +71,16 @@ func TestSoftRSocketMaps(t *testing.T) {
 	assert.ErrorContains(t, b.Map(more, 0), "accepts no more")
 	_, err = b.Write([]byte{1})
 	require.NoError(t, err)
-	_, err = io.ReadFull(a, make([]byte, 1)) // so that both are known
+	_, err = io.ReadFull(a, make([]byte, 1)) // both mappings have arrived
 	require.NoError(t, err)
 	want := random(90_000)
 	n, err := a.WriteAt(want, 1<<40+7)
 	require.NoError(t, err)
 	assert.Equal(t, len(want), n)
 	n, err = a.WriteAt(want[:200], 100_000-50)
-	assert.Equal(t, 50, n, "as far as there is memory")
+	assert.Equal(t, 50, n, "up to the end of the mapping")
 	assert.ErrorIs(t, err, protocol.ErrNotMapped)
-	_, err = a.Write([]byte{2}) // arrives after them
+	_, err = a.Write([]byte{2}) // arrives after the writes
 	require.NoError(t, err)
 	_, err = io.ReadFull(b, make([]byte, 1))
 	require.NoError(t, err)
@@ -95,11 +96,11 @@ func TestSoftRSocketMaps(t *testing.T) {
 	assert.ErrorIs(t, err, net.ErrClosed)
 	assert.ErrorIs(t, b.Map(more, 0), net.ErrClosed)
 	c, _ := softPipe(t, Config{})
-	assert.ErrorIs(t, c.Map(more, 0), syscall.EINVAL, "streams of this package do not")
+	assert.ErrorIs(t, c.Map(more, 0), syscall.EINVAL, "only RSocket supports Map")
 }
 
-// TestRSocketWaitsForLastAck: Close after the peer's last message waits until the peer disconnects, which C does
-// when that message is acknowledged. If the peer stays, Close does not wait long.
+// TestRSocketWaitsForLastAck: after the peer's last message, Close waits until the peer disconnects, which C does when
+// that message is acknowledged. If the peer does not disconnect, Close does not wait long.
 func TestRSocketWaitsForLastAck(t *testing.T) {
 	c := newConn(nil, Config{Protocol: RSocket})
 	c.cancel = func() {}

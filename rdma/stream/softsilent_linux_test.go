@@ -22,8 +22,8 @@ func wireAt(t *testing.T, address string) *soft.Fabric {
 	return keep(t, f, err)
 }
 
-// TestSoftSilentPeers accepts 400 streams over the software wire whose peers send nothing. Their rings of 2 MiB use no
-// memory until something is written into them.
+// TestSoftSilentPeers accepts 400 streams over the software wire whose peers send nothing. Their 2 MiB rings use no
+// memory until data is written into them.
 func TestSoftSilentPeers(t *testing.T) {
 	here, there := wireAt(t, "127.0.83.1"), wireAt(t, "127.0.83.2")
 	const peers = 400
@@ -81,6 +81,6 @@ func TestSoftForgedRequest(t *testing.T) {
 	assert.NoError(t, accepted.Close())
 	e, err := id.Event(soon(t))
 	require.NoError(t, err)
-	assert.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, e.Type, "it is dropped")
+	assert.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, e.Type, "the request is dropped")
 	assert.Eventually(t, func() bool { return l.places.Taken() == 0 }, tooLong, time.Millisecond)
 }

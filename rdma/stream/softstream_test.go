@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// softPipe returns the two ends of a stream on a software device.
+// softPipe returns the two sides of a stream on a software device.
 func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	t.Helper()
 	config.Backend = newFabric(t, soft.Options{})
@@ -45,7 +45,7 @@ func softPipe(t *testing.T, config Config) (client, server *Conn) {
 	return client, server
 }
 
-// TestSoftAcknowledgements: received messages are acknowledged from time to time, not each: otherwise two sides would
+// TestSoftAcknowledgements: a side acknowledges groups of received messages. If it acknowledged each, two sides would
 // acknowledge each other forever.
 func TestSoftAcknowledgements(t *testing.T) {
 	a, b := softPipe(t, Config{})
@@ -63,7 +63,7 @@ func TestSoftAcknowledgements(t *testing.T) {
 	assert.NotZero(t, b.link.Messages)
 }
 
-// TestSoftPeerDisconnectsEarly: if the peer disconnects before it has sent its end of data, Read reports truncation.
+// TestSoftPeerDisconnectsEarly: if the peer disconnects before it sends its end of data, Read reports truncation.
 func TestSoftPeerDisconnectsEarly(t *testing.T) {
 	a, b := softPipe(t, Config{Linger: time.Second})
 	_, err := a.Write([]byte("some"))
@@ -76,7 +76,8 @@ func TestSoftPeerDisconnectsEarly(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// TestCloseWaitsForEndOfData: a connection has finished once both ends of data have arrived, not when they are posted.
+// TestCloseWaitsForEndOfData: a connection has finished when the ends of data of both sides have arrived, not when they
+// are posted.
 func TestCloseWaitsForEndOfData(t *testing.T) {
 	c := newConn(nil, Config{})
 	c.cancel = func() {}
@@ -90,7 +91,7 @@ func TestCloseWaitsForEndOfData(t *testing.T) {
 	assert.False(t, c.finished(), "the end of data was posted but not completed")
 }
 
-// TestSoftConfigApplied: the queue pairs and the packets have the configured values.
+// TestSoftConfigApplied: queue pairs and packets have the configured values.
 func TestSoftConfigApplied(t *testing.T) {
 	a, b := softPipe(t, Config{AckTimeout: 9, ToS: 0x20})
 	for _, c := range []*Conn{a, b} {
@@ -107,8 +108,7 @@ func TestSoftConfigApplied(t *testing.T) {
 	assert.NotEqual(t, a.LocalAddr(), b.LocalAddr())
 }
 
-// TestSoftListenerNotBlocked: a peer that never sends the RTU occupies a place of the backlog for HandshakeTimeout
-// only.
+// TestSoftListenerNotBlocked: a peer that never sends the RTU occupies the backlog only for HandshakeTimeout.
 func TestSoftListenerNotBlocked(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: protocol.MinBuffer, HandshakeTimeout: 50 * time.Millisecond},
@@ -123,7 +123,7 @@ func TestSoftListenerNotBlocked(t *testing.T) {
 	var accepts sync.WaitGroup
 	defer accepts.Wait()
 	defer cancel()
-	accepts.Go(func() { // all connections: one that is not accepted occupies the only place
+	accepts.Go(func() { // accept all: a waiting connection would occupy the only place
 		for {
 			c, err := l.AcceptRDMA(ctx)
 			select {
@@ -152,7 +152,7 @@ func TestSoftListenerNotBlocked(t *testing.T) {
 	}
 }
 
-// TestSoftAcceptsInParallel: peers that never confirm the reply do not delay others.
+// TestSoftAcceptsInParallel: peers that never confirm the reply do not delay other peers.
 func TestSoftAcceptsInParallel(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	const slow = 3
@@ -183,8 +183,8 @@ func TestSoftAcceptsInParallel(t *testing.T) {
 	assert.GreaterOrEqual(t, l.places.Taken(), slow, "the slow peers are still connecting")
 }
 
-// TestSoftListenerReusesMemory: successive connections of a listener at all addresses share a queue and reuse memory,
-// like those of a listener at one address. Nothing is kept after Close, or of a removed device.
+// TestSoftListenerReusesMemory: successive connections of a listener share a queue and reuse memory, whether it listens
+// at one address or at all. After Close, or when the device is removed, everything is released.
 func TestSoftListenerReusesMemory(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", ":0", "0.0.0.0:0"} {
 		f := newFabric(t, soft.Options{})
@@ -235,8 +235,8 @@ func TestSoftListenerDeviceRemoved(t *testing.T) {
 	}
 }
 
-// TestSoftReadyForLongWrite: Ready reports room only if a long Write would proceed, even if this end's buffer is small
-// and the peer's is large. Otherwise a polling program would spin.
+// TestSoftReadyForLongWrite: Ready reports room only if a long Write would make progress, even if this side's buffer is
+// small and the peer's is large. Otherwise a polling program would spin.
 func TestSoftReadyForLongWrite(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	l, err := listening(Config{Backend: f, Buffer: 1 << 20}).Listen(soon(t), "127.0.0.1:0")
@@ -247,9 +247,9 @@ func TestSoftReadyForLongWrite(t *testing.T) {
 	defer client.Close()
 	server, err := l.AcceptRDMA(soon(t))
 	keep(t, server, err)
-	_, err = client.Write(make([]byte, 900<<10)) // less than a quarter is left, so no long write begins
+	_, err = client.Write(make([]byte, 900<<10)) // leaves less than a quarter, too little for a long write
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { // staging is free again
+	require.Eventually(t, func() bool { // until staging is free
 		client.Poll()
 		client.mu.Lock()
 		defer client.mu.Unlock()

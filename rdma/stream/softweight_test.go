@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream/internal/protocol"
 )
 
-// TestSoftStreamWeight: an end of an idle stream on a software device uses at most 64 KiB of Go's heap and stacks,
-// including the rings of the device, and 96 KiB of all memory beyond its buffers, but no goroutine or descriptor. With
+// TestSoftStreamWeight: one side of an idle stream on a software device uses at most 64 KiB of Go's heap and stacks,
+// including the device's rings, and 96 KiB of all memory besides its buffers, but no goroutine or descriptor. With
 // GOVERBS_EVERYTHING, a listener has 10,000 streams.
 func TestSoftStreamWeight(t *testing.T) {
 	if underRaceDetector {
@@ -47,7 +47,7 @@ func TestSoftStreamWeight(t *testing.T) {
 		require.NotNil(t, server)
 		all = append(all, client, server)
 	}
-	connect() // which creates the shared objects of all connections
+	connect() // creates the shared objects
 	before := weigh(t)
 	for range pairs {
 		connect()
@@ -65,7 +65,7 @@ func TestSoftStreamWeight(t *testing.T) {
 	shared := &all[0].(*Conn).shared.all
 	pollers := len((*shared)[waitPolicy{}])
 	need := (ends + 2) * protocol.Entries(new(protocol.Stream))
-	assert.GreaterOrEqual(t, pollers, (need+mostEntries-1)/mostEntries, "no queue overflows")
+	assert.GreaterOrEqual(t, pollers, (need+maxEntries-1)/maxEntries, "no queue overflows")
 	assert.LessOrEqual(t, after.goroutines-before.goroutines, pollers+runtime.GOMAXPROCS(0))
 	assert.LessOrEqual(t, after.files-before.files, 4*(pollers+runtime.GOMAXPROCS(0)))
 	var closing sync.WaitGroup
@@ -80,13 +80,13 @@ func TestSoftStreamWeight(t *testing.T) {
 	assert.Len(t, (*shared)[waitPolicy{}], 1, "the others were closed with their streams")
 }
 
-// weight is the resource usage of a process.
+// weight is a process's resource usage.
 type weight struct{ heap, stacks, resident, goroutines, files int }
 
 func weigh(t *testing.T) (w weight) {
 	t.Helper()
-	time.Sleep(2 * backgroundAfter) // of goroutines that end
-	for range 2 {                   // objects that the first finalizes are garbage for the second
+	time.Sleep(2 * backgroundAfter) // goroutines end
+	for range 2 {                   // the second frees objects that the first finalizes
 		runtime.GC()
 	}
 	debug.FreeOSMemory()

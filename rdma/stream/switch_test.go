@@ -77,11 +77,11 @@ func TestSoftUnknownAddress(t *testing.T) {
 	config, start := Config{Backend: f}, time.Now()
 	_, err := dialer(config).Dial(soon(t), "10.0.0.1:7")
 	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
-	assert.ErrorContains(t, err, "no device has the address"+known+" in this process, and a device soft@ADDRESS "+
-		"reaches others")
+	assert.ErrorContains(t, err, "no device has the address"+known+" in this process; use a device soft@ADDRESS "+
+		"to reach others")
 	_, err = listening(config).Listen(soon(t), "127.0.0.9:7")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
-	assert.ErrorContains(t, err, "it is not an address of this machine"+known)
+	assert.ErrorContains(t, err, "not an address of this machine"+known)
 	assert.Less(t, time.Since(start), 3*time.Second)
 	_, err = dialer(config).Dial(soon(t), "middle:7") // may query a name server, which takes time
 	var unknown *cm.AddrInfoError
@@ -89,7 +89,7 @@ func TestSoftUnknownAddress(t *testing.T) {
 	assert.ErrorContains(t, err, known)
 }
 
-// TestSoftLocalAddress: the two ends of a stream are on two devices if the dialer selects that.
+// TestSoftLocalAddress: Dialer.LocalAddr can put the two sides of a stream on two devices.
 func TestSoftLocalAddress(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	listener, err := listening(Config{Backend: f}).Listen(soon(t), "soft1:0")

@@ -29,12 +29,12 @@ func signal(c chan struct{}) {
 	}
 }
 
-// deadline is a changeable time that can be waited for together with other events.
+// deadline is a changeable time with a channel that is closed at that time.
 type deadline struct {
-	mu    sync.Mutex
-	timer *time.Timer
-	over  atomic.Pointer[chan struct{}] // closed at that time
-	came  func()                        // called at that time
+	mu      sync.Mutex
+	timer   *time.Timer
+	over    atomic.Pointer[chan struct{}] // closed at that time
+	expired func()                        // called at that time
 }
 
 func newDeadline() *deadline {
@@ -48,12 +48,12 @@ func (d *deadline) renew() {
 	d.over.Store(&over)
 }
 
-// set changes the deadline; the zero time means never.
+// set changes the deadline. The zero time means never.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil && !d.timer.Stop() {
-		<-d.passed() // its function runs or has run
+		<-d.passed() // expired runs or has run
 	}
 	d.timer = nil
 	if isDone(d.passed()) {
@@ -66,12 +66,12 @@ func (d *deadline) set(t time.Time) {
 	if left := time.Until(t); left > 0 {
 		d.timer = time.AfterFunc(left, func() {
 			close(over)
-			d.came()
+			d.expired()
 		})
 		return
 	}
 	close(over)
-	d.came()
+	d.expired()
 }
 
 func (d *deadline) passed() <-chan struct{} { return *d.over.Load() }
@@ -79,81 +79,81 @@ func (d *deadline) passed() <-chan struct{} { return *d.over.Load() }
 // stop releases the timer.
 func (d *deadline) stop() { d.set(time.Time{}) }
 
-// LearnedBusyPoll is an adaptive [Config.BusyPoll]: a connection lets some Reads poll until the peer's reply arrives,
-// and others sleep. It keeps polling if replies then arrive within 100 µs, or sooner by an eighth, and tries again ever
-// less often where that does not pay. A Read polls for a multiple of the typical reply time, at most 5 ms, and then
-// sleeps. It does not poll if replies take longer, or with one processor. One goroutine polls for all connections of a
-// device.
+// LearnedBusyPoll is an adaptive [Config.BusyPoll]. A connection measures how fast replies arrive when its Reads poll
+// and when they sleep. It keeps polling if polling is faster by an eighth or replies then arrive within 100 µs.
+// Otherwise it sleeps and retries polling less and less often. A Read polls for a multiple of the typical reply time,
+// at most 5 ms, and then sleeps. It does not poll if replies take longer, or with one processor. One goroutine polls
+// for all connections of a device.
 const LearnedBusyPoll time.Duration = -1
 
 const (
-	mostLearned = 5 * time.Millisecond
-	tooSoon     = 100 * time.Microsecond // for a sleep, which costs the sender time, too, to end it
-	waitsTried  = 8                      // of each way, before they are compared
-	waitsPolled = 1024                   // before it is seen again how long sleeping takes
-	mostMisses  = 10                     // each of which doubles the waits that sleep before polling is tried again
+	maxLearned  = 5 * time.Millisecond
+	fastReply   = 100 * time.Microsecond // polling for replies within this time always pays: waking a thread is slow
+	waitsTried  = 8                      // number of waits of each kind before the kinds are compared
+	waitsPolled = 1024                   // number of polling waits after which sleeping is measured again
+	maxMisses   = 10                     // each miss doubles the number of sleeping waits before polling is retried
 )
 
-// learned is the state of LearnedBusyPoll.
+// learned is the state of LearnedBusyPoll: statistics of waits that polled and waits that slept.
 type learned struct {
 	polled, slept answers
 	polling       bool // waits poll
-	n             int  // waits since polling has changed
+	n             int  // number of waits since polling changed
 	misses        int  // consecutive times that polling was not faster
 	began         time.Time
 	until         time.Time // end of polling in this wait, or zero
 }
 
-// answers are statistics of waits with polling or with sleeping.
+// answers is the mean time until the reply over recent waits of one kind.
 type answers struct {
-	n    int // as far as waitsTried
+	n    int // number of waits, at most waitsTried
 	mean time.Duration
 }
 
-func (a *answers) add(took, most time.Duration) {
-	took = min(took, most)
+func (a *answers) add(took, limit time.Duration) {
+	took = min(took, limit)
 	a.n = min(a.n+1, waitsTried)
 	a.mean += (took - a.mean) / time.Duration(a.n)
 }
 
-// begin begins a wait, unless one has begun.
+// begin starts measuring a wait, unless one is being measured.
 func (l *learned) begin() {
 	if !l.began.IsZero() {
 		return
 	}
 	l.began = time.Now()
 	if l.polling && runtime.GOMAXPROCS(0) > 1 {
-		most := l.slept.mean // of a poll that ends before a sleep would
+		limit := l.slept.mean // polling is useless if it would take longer than sleeping
 		if l.polled.n > 0 {
-			most = max(most, l.polled.mean)
+			limit = max(limit, l.polled.mean)
 		}
-		l.until = l.began.Add(min(4*most, mostLearned))
+		l.until = l.began.Add(min(4*limit, maxLearned))
 	}
 }
 
-// end ends the wait, if one has begun.
+// end ends the measurement of a wait, if any.
 func (l *learned) end() {
 	if l.began.IsZero() {
 		return
 	}
 	took := time.Since(l.began)
-	if l.until.IsZero() { // pauses do not count as responses
-		l.slept.add(took, 2*mostLearned)
-	} else { // very late responses do not count either
+	if l.until.IsZero() { // limit the time: a pause of the peer is not a slow reply
+		l.slept.add(took, 2*maxLearned)
+	} else { // limit the time of very late replies
 		l.polled.add(took, 2*l.slept.mean)
 	}
 	l.began, l.until = time.Time{}, time.Time{}
 	l.n++
 	if !l.polling {
-		if l.n >= waitsTried<<l.misses && l.slept.mean < mostLearned {
+		if l.n >= waitsTried<<l.misses && l.slept.mean < maxLearned {
 			l.turn()
 		}
 		return
 	}
 	switch {
 	case l.n < waitsTried:
-	case l.polled.mean > max(l.slept.mean-l.slept.mean/8, tooSoon):
-		l.misses = min(l.misses+1, mostMisses)
+	case l.polled.mean > max(l.slept.mean-l.slept.mean/8, fastReply):
+		l.misses = min(l.misses+1, maxMisses)
 		l.turn()
 	case l.n == waitsTried:
 		l.misses = 0
@@ -162,7 +162,7 @@ func (l *learned) end() {
 	}
 }
 
-// turn switches between polling and sleeping, and restarts the statistics.
+// turn switches between polling and sleeping and resets the statistics of the new kind.
 func (l *learned) turn() {
 	l.polling, l.n = !l.polling, 0
 	if l.polling {
@@ -175,34 +175,34 @@ func (l *learned) turn() {
 // polls reports whether the current wait still polls.
 func (l *learned) polls() bool { return !l.until.IsZero() && time.Now().Before(l.until) }
 
-// threadPolicy decides whether the goroutine that waits for a poller's completions keeps its thread. That is faster for
-// its own stream, but slower for other goroutines: they get the processor of a thread that sleeps in a system call only
-// when Go's scheduler retakes it. So, unless the program requests it, the goroutine keeps its thread only if recent
-// completions were all its own stream's and no other goroutine wants to run.
+// threadPolicy decides whether the goroutine that waits for a poller's completions blocks its thread. That is faster
+// for its own stream, but slower for other goroutines: while a thread sleeps in a system call, they get its processor
+// only when Go's scheduler retakes it. Unless the program requests KeepThread, the goroutine therefore blocks its
+// thread only if recent completions were all its own stream's and no other goroutine is ready to run.
 type threadPolicy struct {
-	keep    func(bool) // the poller's channel's KeepThread
+	keep    func(bool) // KeepThread of the poller's channel
 	always  bool       // requested by the program
 	kept    bool
-	own     int // lately, as far as ownBefore
+	own     int // recent waits with only its own completions, at most ownBefore
 	yielded time.Time
 }
 
 const (
-	ownBefore = 16                   // waits that bring only its own completions, before it keeps its thread
-	lookEvery = 4 * time.Millisecond // for goroutines that want to run
-	crowded   = time.Millisecond     // a yield that takes longer means that other goroutines want to run
+	ownBefore     = 16                   // value of own at which the goroutine keeps its thread
+	yieldInterval = 4 * time.Millisecond // interval of checks whether other goroutines are ready to run
+	yieldLimit    = time.Millisecond     // a yield that takes longer means that other goroutines are ready to run
 )
 
-// decide is called before a stream's goroutine waits, but not by the background goroutine.
+// decide is called before a stream's goroutine waits. The background goroutine does not call it.
 func (k *threadPolicy) decide() {
 	if k.always {
 		return
 	}
 	if k.kept {
-		if now := time.Now(); now.Sub(k.yielded) > lookEvery {
+		if now := time.Now(); now.Sub(k.yielded) > yieldInterval {
 			k.yielded = now
 			yield.Here()
-			if time.Since(now) > crowded || runtime.GOMAXPROCS(0) == 1 {
+			if time.Since(now) > yieldLimit || runtime.GOMAXPROCS(0) == 1 {
 				k.own = 0
 			}
 		}
@@ -218,7 +218,7 @@ func (k *threadPolicy) decide() {
 	k.keep(k.kept)
 }
 
-// learn records the completions of a wait of the stream with a key.
+// learn records the completions of a wait. key is the waiting stream's.
 func (k *threadPolicy) learn(key uint32, all []ibv.WC) {
 	if k.always || len(all) == 0 {
 		return

@@ -16,8 +16,9 @@ import (
 // poll is the duration of a poll.
 const poll = 10 * time.Microsecond
 
-// waits simulates answers that arrive after a time, and later if the waiting goroutine sleeps. It returns the number of
-// waits that polled, how many of these polled until the answer, and the total time of polling.
+// waits simulates n waits for answers that arrive after a time, plus wake if the goroutine sleeps. It returns the
+// number of waits that polled, the number of these in which the answer arrived during polling, and the total polling
+// time.
 func (l *learned) waits(n int, after, wake time.Duration) (polled, met int, spent time.Duration) {
 	for range n {
 		l.begin()
@@ -39,7 +40,7 @@ func (l *learned) waits(n int, after, wake time.Duration) (polled, met int, spen
 	return polled, met, spent
 }
 
-// TestLearned: a connection polls as long as that is faster than sleeping, does not poll for slow responses, and tries
+// TestLearned: a connection polls as long as that is faster than sleeping, does not poll for slow replies, and tries
 // again after a change.
 func TestLearned(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2))
@@ -54,16 +55,16 @@ func TestLearned(t *testing.T) {
 		assert.Zero(t, met)
 		assert.Less(t, spent, time.Millisecond)
 		polled, met, _ = l.waits(1000, 100*time.Microsecond, wake)
-		assert.Greater(t, polled, 950, "it goes on")
+		assert.Greater(t, polled, 950, "polling continues")
 		assert.Equal(t, polled, met)
-		l.waits(100, 2*mostLearned, wake)
-		polled, _, _ = l.waits(1000, 2*mostLearned, wake)
+		l.waits(100, 2*maxLearned, wake)
+		polled, _, _ = l.waits(1000, 2*maxLearned, wake)
 		assert.Zero(t, polled, "longer than the maximum")
 		l.waits(100, 20*time.Microsecond, wake)
 		polled, met, _ = l.waits(1000, 20*time.Microsecond, wake)
 		assert.Equal(t, polled, met)
 		assert.Greater(t, polled, 950)
-		for range 100 { // some are late
+		for range 100 { // some answers are late
 			l.waits(19, 20*time.Microsecond, wake)
 			l.waits(1, time.Millisecond, wake)
 		}
@@ -80,13 +81,13 @@ func TestLearnedGivesUp(t *testing.T) {
 		polled, _, _ := l.waits(10_000, 200*time.Microsecond, 5*time.Microsecond)
 		assert.Less(t, polled, 100)
 		polled, _, _ = l.waits(20_000, 200*time.Microsecond, 100*time.Microsecond)
-		assert.Greater(t, polled, 5_000, "it helps at last")
+		assert.Greater(t, polled, 5_000, "polling helps eventually")
 		polled, _, _ = l.waits(20_000, 50*time.Microsecond, 0)
-		assert.Greater(t, polled, 19_000, "it arrives soon")
+		assert.Greater(t, polled, 19_000, "answers arrive soon")
 	})
 }
 
-// TestLearnedNeedsTwo: if one processor runs both ends, polling delays the answer.
+// TestLearnedNeedsTwo: with one processor for both sides, polling would delay the answer, so no wait polls.
 func TestLearnedNeedsTwo(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
@@ -96,7 +97,7 @@ func TestLearnedNeedsTwo(t *testing.T) {
 	})
 }
 
-// TestLearnedStreams: echoes work, and an idle connection sleeps.
+// TestLearnedStreams: echoes arrive with LearnedBusyPoll, and an idle connection sleeps.
 func TestLearnedStreams(t *testing.T) {
 	a, b := softPipe(t, Config{BusyPoll: LearnedBusyPoll})
 	go io.Copy(b, onlyReader{b})
@@ -109,7 +110,7 @@ func TestLearnedStreams(t *testing.T) {
 	}
 	assert.Eventually(t, func() bool { return b.poller.leader.Load() == b }, 10*time.Second, time.Millisecond)
 	turns := b.poller.turns.Load()
-	time.Sleep(3 * mostLearned)
+	time.Sleep(3 * maxLearned)
 	assert.LessOrEqual(t, b.poller.turns.Load()-turns, uint64(1))
 	_, err := a.Write(p)
 	require.NoError(t, err)

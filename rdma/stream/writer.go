@@ -16,24 +16,24 @@ import (
 
 // writer is the write half of a connection.
 type writer struct {
-	mu       sync.Mutex // held while a Write uses staging: Close waits for it
+	mu       sync.Mutex // held while a Write uses staging; Close waits for it
 	deadline *deadline
 	ready    chan struct{}            // holds a token after there may be room
-	word     [protocol.MaxInline]byte // of WriteBuffers; guarded by mu
-	mapped   []mapping                // for the other end's WriteAt; guarded by mu
+	word     [protocol.MaxInline]byte // scratch memory of WriteBuffers; guarded by mu
+	mapped   []mapping                // mapped for the peer's WriteAt; guarded by mu
 	probe    probe
 }
 
-// begin initializes the writer. The deadline calls interrupt, and a Write that has waited for room calls ask.
-func (w *writer) begin(interrupt, ask func()) {
+// begin initializes the writer. The deadline calls interrupt, and a Write that has waited for room calls probePeer.
+func (w *writer) begin(interrupt, probePeer func()) {
 	w.deadline, w.ready = newDeadline(), make(chan struct{}, 1)
-	w.deadline.came = interrupt
-	w.probe.timer = time.AfterFunc(time.Hour, ask)
+	w.deadline.expired = interrupt
+	w.probe.timer = time.AfterFunc(time.Hour, probePeer)
 	w.probe.timer.Stop()
 }
 
-// Write sends all of p. It waits while the peer has no room, and probes the peer's device every second. The result
-// counts bytes that the connection has accepted: as with TCP, they may not have arrived. A later call, at the latest
+// Write sends all of p. While the peer has no room, it waits, and probes the peer's device every second. The result
+// counts bytes that the connection has accepted. As with TCP, they may not have arrived; a later call, at the latest
 // [Conn.Close], reports their loss.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writer.mu.Lock()
@@ -82,7 +82,7 @@ func (c *Conn) room(n int, lent bool) (int, error) {
 	return c.protocol.Room(n, lent), nil
 }
 
-// send sends a piece if there is still room. The piece may belong to the lend l.
+// send sends a piece if there is still room. l is the lend of the piece's memory, or nil.
 func (c *Conn) send(p protocol.Piece, l *lend) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,8 +103,8 @@ func (c *Conn) send(p protocol.Piece, l *lend) (int, error) {
 }
 
 // WriteBuffers sends all slices of v like one Write of their concatenation: small slices share a message, so the device
-// is called once and the reader wakes once. It removes sent bytes from v, like net.Buffers.WriteTo, which on a Conn
-// makes one Write per slice.
+// is called once and the reader wakes once. Like net.Buffers.WriteTo, it removes sent bytes from v; but WriteTo would
+// call Write for each slice.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -115,7 +115,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	for {
 		want := int(min(left, math.MaxInt32))
 		m, err := c.tryGather(*v, want)
-		takeOff(v, m)
+		removeSent(v, m)
 		n += int64(m)
 		left -= int64(m)
 		switch {
@@ -130,7 +130,7 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	}
 }
 
-// tryGather sends one piece of the first bytes of v if there is room.
+// tryGather sends one piece from the start of v if there is room.
 func (c *Conn) tryGather(v net.Buffers, n int) (int, error) {
 	room, err := c.room(n, false)
 	if room == 0 || err != nil {
@@ -155,11 +155,11 @@ func (c *Conn) tryGather(v net.Buffers, n int) (int, error) {
 	return c.send(protocol.Piece{Staged: room, More: room < n}, nil)
 }
 
-// takeOff removes the first n bytes from v, and empty slices.
-func takeOff(v *net.Buffers, n int) {
+// removeSent removes the first n bytes and empty slices from v.
+func removeSent(v *net.Buffers, n int) {
 	for len(*v) > 0 && n >= len((*v)[0]) {
 		n -= len((*v)[0])
-		(*v)[0] = nil // for the garbage collector
+		(*v)[0] = nil // lets the garbage collector free it
 		*v = (*v)[1:]
 	}
 	if n > 0 {
@@ -167,15 +167,15 @@ func takeOff(v *net.Buffers, n int) {
 	}
 }
 
-// awaitRoom is await for a Write: it returns when there is room.
+// awaitRoom is await for a Write. It returns when there is room, or after an error.
 func (c *Conn) awaitRoom(hasRoom func() bool) {
 	c.wantsRoom(true)
-	// It needs no lock: await holds it during its calls.
+	// await calls the function with mu held.
 	c.await(c.writer.deadline, c.writer.ready, func() bool { return c.writeErr() != nil || hasRoom() })
 	c.wantsRoom(false)
 }
 
-// TryWrite is Write without waiting: it returns how many bytes were sent, or EAGAIN if there was no room.
+// TryWrite is Write that does not wait: it returns the number of bytes sent, or EAGAIN if there was no room.
 func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	c.writer.mu.Lock()
 	defer c.writer.mu.Unlock()
@@ -195,7 +195,7 @@ func (c *Conn) TryWrite(p []byte) (n int, err error) {
 		case m > 0:
 			continue
 		}
-		c.wantsRoom(true) // probes the peer
+		c.wantsRoom(true) // starts probing
 		if n > 0 {
 			return n, nil
 		}
@@ -203,7 +203,7 @@ func (c *Conn) TryWrite(p []byte) (n int, err error) {
 	}
 }
 
-// wantsRoom enables probes of the peer while a Write waits.
+// wantsRoom starts or stops probing the peer while a Write waits.
 func (c *Conn) wantsRoom(waits bool) {
 	c.writer.probe.wanted.Store(waits)
 	if waits && !c.writer.probe.armed.Swap(true) {
@@ -211,20 +211,20 @@ func (c *Conn) wantsRoom(waits bool) {
 	}
 }
 
-// probeAfter is how long a Write waits for room before it probes the peer: if everything was acknowledged before the
-// peer died, nothing else would detect that.
+// probeAfter is how long a Write waits for room before it probes the peer. If a peer dies after it has acknowledged
+// everything, only a probe detects that.
 const probeAfter = time.Second
 
-// probe probes a peer that has no room. One timer serves all Writes that wait.
+// probe probes a peer that has no room. All waiting Writes share one timer.
 type probe struct {
 	wanted atomic.Bool // a Write waits for room
 	armed  atomic.Bool
 	timer  *time.Timer
-	last   uint64 // messages when the timer fired before; guarded by Conn.mu
+	last   uint64 // number of messages when the timer last fired; guarded by Conn.mu
 }
 
-// ask sends a message that must be acknowledged, if a Write has waited since the previous timer.
-func (c *Conn) ask() {
+// probePeer sends a probe if a Write has waited since the timer last fired.
+func (c *Conn) probePeer() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil || c.gone || isDone(c.closed) {
@@ -232,7 +232,7 @@ func (c *Conn) ask() {
 	}
 	if !c.writer.probe.wanted.Load() {
 		c.writer.probe.armed.Store(false)
-		if !c.writer.probe.wanted.Load() || c.writer.probe.armed.Swap(true) { // the next Write arms it, or has armed it
+		if !c.writer.probe.wanted.Load() || c.writer.probe.armed.Swap(true) { // or a Write arms it
 			return
 		}
 	} else if c.link.Messages == c.writer.probe.last {
@@ -244,9 +244,9 @@ func (c *Conn) ask() {
 	c.writer.probe.timer.Reset(probeAfter)
 }
 
-// stopAsking returns after the last ask. The connection is closed.
-func (c *Conn) stopAsking() {
+// stopProbing stops the timer and waits for a running probePeer. The connection is closed.
+func (c *Conn) stopProbing() {
 	c.writer.probe.timer.Stop()
-	c.mu.Lock() // of a running ask
+	c.mu.Lock() // waits for a running probePeer
 	defer c.mu.Unlock()
 }

@@ -29,7 +29,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// onReply changes replies to requests of one kind: HEAD, or the last element of a control path.
+// onReply changes the responses to requests of one kind: HEAD, or the last element of a control path.
 func onReply(kind string, change func(*http.Response) error) func(http.RoundTripper) http.RoundTripper {
 	return func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -53,7 +53,7 @@ func set(name, value string) func(*http.Response) error {
 	return func(r *http.Response) error { r.Header.Set(name, value); return nil }
 }
 
-// TestFallback makes each step fail in each way, and expects right data and nothing left.
+// TestFallback makes each step fail in each way. The data must be correct, and no object may remain.
 func TestFallback(t *testing.T) {
 	lost := func(*http.Response) error { return errors.New("connection reset") }
 	for _, failure := range []struct {
@@ -110,7 +110,7 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// TestServerRejects expects the S3 server's own errors, and HTTP where limits are reached.
+// TestServerRejects checks that the S3 server's own errors are returned, and that HTTP is used when a limit is reached.
 func TestServerRejects(t *testing.T) {
 	t.Run("no such key", func(t *testing.T) {
 		r := newRig(t, settings{})
@@ -151,7 +151,7 @@ func TestServerRejects(t *testing.T) {
 	}
 }
 
-// TestWrongSignature has a client with another key: the S3 server rejects the replayed request.
+// TestWrongSignature: the S3 server rejects the replayed request of a client with a wrong key.
 func TestWrongSignature(t *testing.T) {
 	r := newRig(t, settings{between: func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -171,7 +171,7 @@ func TestWrongSignature(t *testing.T) {
 	assert.Equal(t, s3rdma.Stats{Declined: 2}, r.transport.Stats())
 }
 
-// TestAbort cancels requests while the server is in each step.
+// TestAbort cancels requests during each step of the server.
 func TestAbort(t *testing.T) {
 	for _, kind := range []string{"prepare", "ready"} {
 		t.Run(kind, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestLostLink breaks the link between the devices during transfers, so that the write fails at either end.
+// TestLostLink cuts the link between the devices during transfers, so that writes of either side fail.
 func TestLostLink(t *testing.T) {
 	var fabric atomic.Pointer[soft.Fabric]
 	r := newRig(t, settings{
@@ -227,7 +227,7 @@ func TestLostLink(t *testing.T) {
 	assert.Eventually(t, func() bool { return r.handler.Sessions() == 0 }, 5*time.Second, 5*time.Millisecond)
 }
 
-// TestServerPanics has an S3 server that aborts its answer, as a reverse proxy does if it cannot copy a body.
+// TestServerPanics: the S3 server aborts its response, like a reverse proxy that fails to copy a body.
 func TestServerPanics(t *testing.T) {
 	var abort atomic.Bool
 	r := newRig(t, settings{inner: func(next http.Handler) http.Handler {
@@ -249,7 +249,7 @@ func TestServerPanics(t *testing.T) {
 	assert.Zero(t, r.handler.Sessions())
 }
 
-// TestBodyEndsEarly has a body that ends early or fails.
+// TestBodyEndsEarly: a request's body ends early or fails.
 func TestBodyEndsEarly(t *testing.T) {
 	r := newRig(t, settings{})
 	c := r.aws(r.transport)
@@ -315,6 +315,9 @@ func TestControl(t *testing.T) {
 			assert.Equal(t, 400, control(t, r, "prepare", good(name, value)).StatusCode, "%s %q", name, value)
 		}
 	}
+	dynamic := control(t, r, "prepare", good("token", "00"+strings.Repeat("11", 43)))
+	assert.Equal(t, 501, dynamic.StatusCode, "a client with dynamic connections")
+	assert.Equal(t, "unsupported", dynamic.Header.Get("x-amz-rdma-protocol-status"))
 	for _, path := range []string{"prepare", "ready", "cancel"} {
 		unknown := control(t, r, path, good("protocol", "hipobj-rc-v1"))
 		assert.Equal(t, 501, unknown.StatusCode)
@@ -349,8 +352,8 @@ func TestControl(t *testing.T) {
 	assert.Zero(t, r.handler.Sessions())
 }
 
-// TestForeign has ends that do not know the extension, as other implementations: requests without headers that matter
-// move by RDMA, to the right key.
+// TestForeign disables the extension on one side, as with other implementations: RDMA is used for requests whose
+// headers do not matter, and stores them under the right key.
 func TestForeign(t *testing.T) {
 	authorize := func(control, replay *http.Request) (*http.Request, error) {
 		if !signed(control) {
@@ -382,7 +385,7 @@ func TestForeign(t *testing.T) {
 	require.NoError(t, err)
 	sameBytes(t, data[1000:900001], got)
 	assert.Equal(t, s3rdma.Stats{Puts: 1, Gets: 2}, r.transport.Stats())
-	require.NoError(t, c.put(t.Context(), "metadata", data)) // which get compares
+	require.NoError(t, c.put(t.Context(), "metadata", data)) // get compares the metadata
 	_, err = c.get(t.Context(), "metadata", "")
 	require.NoError(t, err)
 	require.NoError(t, r.minio(r.transport).RemoveObject(t.Context(), bucket, "metadata", minio.RemoveObjectOptions{}))
@@ -390,7 +393,66 @@ func TestForeign(t *testing.T) {
 	assert.Equal(t, s3rdma.Stats{Puts: 1, Gets: 3, Declined: 3}, r.transport.Stats())
 }
 
-// TestPerClient limits the transfers of an access key.
+// TestSlow has a client that starts a prepared transfer too late: the server has forgotten it, and HTTP moves the object.
+func TestSlow(t *testing.T) {
+	var slow atomic.Bool
+	r := newRig(t, settings{handler: s3rdma.HandlerOptions{SessionLifetime: 50 * time.Millisecond},
+		between: func(base http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				if slow.Load() && strings.HasSuffix(r.URL.Path, "/ready") {
+					time.Sleep(300 * time.Millisecond)
+				}
+				return base.RoundTrip(r)
+			})
+		}})
+	for name, c := range r.stores(r.transport) {
+		for i, is := range []bool{true, false} {
+			slow.Store(is)
+			before, data := r.transport.Stats(), pattern(threshold+i, uint64(i))
+			require.NoError(t, c.put(t.Context(), name, data))
+			got, err := c.get(t.Context(), name, "")
+			require.NoError(t, err)
+			sameBytes(t, data, got)
+			if is {
+				assert.Equal(t, before.Declined+2, r.transport.Stats().Declined)
+			}
+		}
+	}
+	assert.EqualValues(t, 4, r.handler.Stats().Expired)
+	assert.Zero(t, r.handler.Sessions())
+}
+
+// TestRetry has an S3 server that asks for another try, which the SDKs make. It moves by RDMA.
+func TestRetry(t *testing.T) {
+	var refuse atomic.Int32
+	r := newRig(t, settings{inner: func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodHead && refuse.Add(-1) >= 0 {
+				http.Error(w, "<Error><Code>SlowDown</Code></Error>", http.StatusServiceUnavailable)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}})
+	client := r.aws(r.transport)
+	client = s3.New(client.Options(), func(o *s3.Options) { o.RetryMaxAttempts = 5 })
+	for name, c := range map[string]store{"aws": awsStore{client}, "minio": minioStore{r.minio(r.transport)}} {
+		data := pattern(threshold+7, 1)
+		for _, n := range []int32{1, 2} { // by RDMA, then also by HTTP
+			refuse.Store(n)
+			require.NoError(t, c.put(t.Context(), name, data))
+			refuse.Store(n)
+			got, err := c.get(t.Context(), name, "")
+			require.NoError(t, err)
+			sameBytes(t, data, got)
+		}
+	}
+	stats := r.transport.Stats()
+	assert.Positive(t, stats.Puts)
+	assert.Zero(t, r.handler.Sessions())
+}
+
+// TestPerClient tests the limit of transfers of an access key.
 func TestPerClient(t *testing.T) {
 	r := newRig(t, settings{handler: s3rdma.HandlerOptions{MaxSessionsPerClient: 1}})
 	prepare := func(key string) int {

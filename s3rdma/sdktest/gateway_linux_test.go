@@ -20,6 +20,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -37,7 +40,7 @@ import (
 	"github.com/goverbs/goverbs/s3rdma"
 )
 
-// built is the directory of the command, once it is built.
+// built is the directory of the command after it was built.
 var built string
 
 // command builds goverbs, once.
@@ -59,7 +62,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// front is a gateway process in front of a server that verifies signatures, and a client in this process.
+// front is a gateway process in front of a server that verifies signatures, with a client in this process.
 type front struct {
 	*rig
 	listen, metrics string
@@ -68,7 +71,7 @@ type front struct {
 	log             *bytes.Buffer // read it after the process has ended
 }
 
-// newFront starts a gateway with these options. Its client's transport passes HTTP through between, if that is not nil.
+// newFront starts a gateway with options. between, if not nil, wraps the HTTP transport of the client's transport.
 func newFront(t *testing.T, secure bool, between func(http.RoundTripper) http.RoundTripper, args ...string) *front {
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
@@ -112,13 +115,13 @@ func newFront(t *testing.T, secure bool, between func(http.RoundTripper) http.Ro
 		base = between(base)
 	}
 	f.transport, err = s3rdma.NewTransport(base, s3rdma.Options{Device: device, Signer: signer, Threshold: threshold,
-		TransferTimeout: 5 * time.Second, RetryAfter: time.Millisecond})
+		TransferTimeout: 5 * time.Second, RetryAfter: time.Millisecond, Dynamic: slices.Contains(args, "--dynamic")})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, f.transport.Close()) })
 	return f
 }
 
-// start starts the gateway and waits until it serves.
+// start starts the gateway and waits until it serves requests.
 func (f *front) start() {
 	file, err := command()
 	require.NoError(f.t, err)
@@ -139,14 +142,14 @@ func (f *front) kill() {
 	}
 }
 
-// interrupt ends the gateway as a service manager does, and expects success.
+// interrupt stops the gateway like a service manager, and checks that it succeeds.
 func (f *front) interrupt() {
 	f.t.Helper()
 	require.NoError(f.t, f.process.Process.Signal(syscall.SIGTERM))
 	assert.NoError(f.t, f.process.Wait())
 }
 
-// metric returns the line of the metrics that begins with a text, or "".
+// metric returns the metrics line that begins with name, or "".
 func (f *front) metric(name string) string {
 	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := c.Get("http://" + f.metrics + "/metrics")
@@ -163,14 +166,14 @@ func (f *front) metric(name string) string {
 	return ""
 }
 
-// settled expects that the gateway has no session, within some time.
+// settled waits until the gateway has no sessions.
 func (f *front) settled() {
 	f.t.Helper()
 	assert.Eventually(f.t, func() bool { return f.metric("goverbs_s3_sessions ") == "goverbs_s3_sessions 0" },
 		15*time.Second, 20*time.Millisecond)
 }
 
-// freeAddress returns an address that is free now.
+// freeAddress returns an address that is currently free.
 func freeAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -199,8 +202,8 @@ func selfSigned(t *testing.T, dir string) (certificate, key string) {
 	return certificate, key
 }
 
-// TestGateway moves objects of both clients through the gateway, with TLS and without, by RDMA, and expects the errors of
-// the S3 server.
+// TestGateway transfers objects of both clients by RDMA through the gateway, with and without TLS, and checks that the
+// S3 server's errors are returned.
 func TestGateway(t *testing.T) {
 	for name, secure := range map[string]bool{"http": false, "https": true} {
 		t.Run(name, func(t *testing.T) {
@@ -236,6 +239,71 @@ func TestGateway(t *testing.T) {
 	}
 }
 
+// cuObjectToken is the format of cuObject's tokens, with the transfer's address and size.
+var cuObjectToken = regexp.MustCompile(
+	`^([0-9a-f]{16}):[0-9a-f]{8}:([0-9a-f]{8}):[0-9a-f]{4}:([0-9a-f]{6}):1:[0-9a-f]{32}:[0-9a-f]{16}:[0-9a-f]{16}$`)
+
+// TestGatewayDynamic moves objects through a gateway by cuObject's tokens, of which a client may change one after it has
+// signed the request, and while the gateway is replaced.
+func TestGatewayDynamic(t *testing.T) {
+	var change func([]string) // a field of the next token
+	tokens := 0
+	f := newFront(t, false, func(base http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if text := r.Header.Get("X-Amz-Rdma-Token"); text != "" {
+				tokens++
+				assert.Regexp(t, cuObjectToken, text)
+				if change != nil {
+					fields := strings.Split(text, ":")
+					change(fields)
+					r.Header.Set("X-Amz-Rdma-Token", strings.Join(fields, ":"))
+					require.NoError(t, signer(r.Context(), r))
+					change = nil
+				}
+			}
+			return base.RoundTrip(r)
+		})
+	}, "--dynamic", "--transfer-timeout=2s")
+	for name, c := range f.stores(f.transport) {
+		for i, size := range []int{1, threshold, 3<<20 + 7} {
+			data := pattern(size, uint64(i))
+			require.NoError(t, c.put(t.Context(), name, data))
+			got, err := c.get(t.Context(), name, "")
+			require.NoError(t, err)
+			sameBytes(t, data, got)
+		}
+	}
+	// minio-go signs the chunks of its bodies over HTTP, so that its PUTs use HTTP.
+	assert.Equal(t, s3rdma.Stats{Puts: 2, Gets: 4}, f.transport.Stats())
+	assert.Equal(t, 6, tokens)
+	assert.Equal(t, `goverbs_s3_transfers_total{op="get"} 4`, f.metric(`goverbs_s3_transfers_total{op="get"}`))
+
+	// Tokens of memory or a target that does not exist: HTTP moves the object.
+	c, data := awsStore{f.aws(f.transport)}, pattern(1<<20, 9)
+	for field, value := range map[int]string{2: "00000001", 4: "0fffff"} {
+		before := f.transport.Stats()
+		change = func(fields []string) { fields[field] = value }
+		require.NoError(t, c.put(t.Context(), "forged", data))
+		change = func(fields []string) { fields[field] = value }
+		got, err := c.get(t.Context(), "forged", "")
+		require.NoError(t, err)
+		sameBytes(t, data, got)
+		assert.Equal(t, before.Declined+2, f.transport.Stats().Declined)
+	}
+	f.settled()
+	f.interrupt()
+	f.start()
+	before := f.transport.Stats()
+	require.NoError(t, c.put(t.Context(), "again", data))
+	got, err := c.get(t.Context(), "again", "")
+	require.NoError(t, err)
+	sameBytes(t, data, got)
+	assert.Equal(t, s3rdma.Stats{Puts: before.Puts + 1, Gets: before.Gets + 1, Declined: before.Declined},
+		f.transport.Stats())
+	f.settled()
+	f.interrupt()
+}
+
 // TestGatewayVerifies has clients with a wrong key: the S3 server behind the gateway rejects them.
 func TestGatewayVerifies(t *testing.T) {
 	f := newFront(t, false, func(base http.RoundTripper) http.RoundTripper {
@@ -256,7 +324,7 @@ func TestGatewayVerifies(t *testing.T) {
 	f.settled()
 }
 
-// TestGatewayAbort cancels requests during each step of the protocol. The gateway forgets them.
+// TestGatewayAbort cancels requests during each step of the protocol. The gateway must end their sessions.
 func TestGatewayAbort(t *testing.T) {
 	var cancel context.CancelFunc
 	step := ""
@@ -299,11 +367,11 @@ func TestGatewayAbort(t *testing.T) {
 	f.interrupt()
 }
 
-// TestGatewayKilled kills the gateway in each step, starts another, and expects that the same client works again and
-// has nothing left of the lost transfer.
+// TestGatewayKilled kills the gateway during each step and starts another one. The client must work again, with no
+// object of the lost transfer left.
 func TestGatewayKilled(t *testing.T) {
 	var f *front
-	var at atomic.Value // string; requests that end a transfer come from goroutines
+	var at atomic.Value // string; requests that end a transfer run on other goroutines
 	at.Store("")
 	f = newFront(t, false, func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -46,13 +46,13 @@ const (
 
 var awsCredentials = aws.Credentials{AccessKeyID: accessKey, SecretAccessKey: secretKey}
 
-// signer is aws-sdk-go-v2's signer as the transport needs it.
+// signer adapts aws-sdk-go-v2's signer to s3rdma.Signer.
 var signer = s3rdma.SignerFunc(func(ctx context.Context, r *http.Request) error {
 	return v4.NewSigner(func(o *v4.SignerOptions) { o.DisableURIPathEscaping = true }).SignHTTP(ctx, awsCredentials, r,
 		r.Header.Get("X-Amz-Content-Sha256"), "s3", region, time.Now())
 })
 
-// rig is a server and a client on two software devices. It fails the test if anything is left at its end.
+// rig is a server and a client on two software devices. The test fails if any object remains at its end.
 type rig struct {
 	t         *testing.T
 	fabric    *soft.Fabric
@@ -67,11 +67,11 @@ type rig struct {
 type settings struct {
 	handler s3rdma.HandlerOptions
 	client  s3rdma.Options
-	plain   bool                                      // no middleware
-	wire    bool                                      // devices that speak RoCE v2 over UDP
-	around  func(http.Handler) http.Handler           // around the handler
-	between func(http.RoundTripper) http.RoundTripper // between the transport and HTTP
-	inner   func(http.Handler) http.Handler           // around the S3 server
+	plain   bool                                      // without s3rdma's handler
+	wire    bool                                      // devices that use RoCE v2 over UDP
+	around  func(http.Handler) http.Handler           // wraps the handler
+	between func(http.RoundTripper) http.RoundTripper // wraps the HTTP transport
+	inner   func(http.Handler) http.Handler           // wraps the S3 server
 }
 
 func newRig(t *testing.T, s settings) *rig {
@@ -81,7 +81,7 @@ func newRig(t *testing.T, s settings) *rig {
 	r.fabric = newFabric(t, soft.Options{})
 	open := func(name string) *rdma.Device {
 		fabric := r.fabric
-		if s.wire { // devices of one fabric exchange no packets
+		if s.wire { // devices of the same fabric would not exchange packets
 			address := map[string]string{"soft0": "127.0.0.61", "soft1": "127.0.0.62"}[name]
 			fabric = newFabric(t, soft.Options{Devices: []soft.DeviceOptions{
 				{Name: name, Address: netip.MustParseAddr(address), Wire: true}}})
@@ -132,7 +132,7 @@ func newRig(t *testing.T, s settings) *rig {
 	return r
 }
 
-// newFabric creates software devices, and expects that nothing of them is left at the end of the test.
+// newFabric creates software devices, and checks at the end of the test that no object remains.
 func newFabric(t testing.TB, o soft.Options) *soft.Fabric {
 	f, err := soft.New(o)
 	require.NoError(t, err)
@@ -143,14 +143,14 @@ func newFabric(t testing.TB, o soft.Options) *soft.Fabric {
 	return f
 }
 
-// aws returns a client of aws-sdk-go-v2. Only the transport differs from the usual.
+// aws returns an aws-sdk-go-v2 client. Only its transport differs from the defaults.
 func (r *rig) aws(over http.RoundTripper) *s3.Client {
 	return s3.New(s3.Options{BaseEndpoint: &r.server.URL, Region: region, UsePathStyle: true,
 		Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
 		HTTPClient:  &http.Client{Transport: over}, RetryMaxAttempts: 1})
 }
 
-// minio returns a client of minio-go. Only the transport differs from the usual.
+// minio returns a minio-go client. Only its transport differs from the defaults.
 func (r *rig) minio(over http.RoundTripper) *minio.Client {
 	scheme, host, _ := strings.Cut(r.server.URL, "://")
 	c, err := minio.New(host, &minio.Options{Secure: scheme == "https",
@@ -159,7 +159,7 @@ func (r *rig) minio(over http.RoundTripper) *minio.Client {
 	return c
 }
 
-// store is what tests do with either client.
+// store is the interface of both clients for tests.
 type store interface {
 	put(ctx context.Context, key string, data []byte) error
 	get(ctx context.Context, key, rng string) ([]byte, error)
@@ -196,7 +196,7 @@ func (c awsStore) get(ctx context.Context, key, rng string) ([]byte, error) {
 		err = fmt.Errorf("length %d of %d", aws.ToInt64(out.ContentLength), len(data))
 	}
 	if length, ok := out.Metadata["length"]; err == nil && ok && rng == "" && length != strconv.Itoa(len(data)) {
-		err = fmt.Errorf("metadata: length %s of %d", length, len(data))
+		err = fmt.Errorf("metadata has length %s, want %d", length, len(data))
 	}
 	return data, err
 }
@@ -259,7 +259,7 @@ func pattern(size int, seed uint64) []byte {
 func sameBytes(t testing.TB, want, got []byte) {
 	t.Helper()
 	if sha256.Sum256(want) != sha256.Sum256(got) {
-		t.Errorf("%d bytes instead of %d, or other ones", len(got), len(want))
+		t.Errorf("got %d bytes, want %d, or contents differ", len(got), len(want))
 	}
 }
 
@@ -284,15 +284,15 @@ func verify(t *testing.T, next http.Handler) http.Handler {
 	})
 }
 
-// authenticated marks the context of a request whose signature has been verified.
+// authenticated marks a request's context after its signature was verified.
 type authenticated struct{}
 
-// signed reports whether a request's signature is right. Clients set spaces differently.
+// signed reports whether a request's signature is correct. Clients format it with different spaces.
 func signed(r *http.Request) bool {
 	return strings.ReplaceAll(r.Header.Get("Authorization"), " ", "") == strings.ReplaceAll(signature(r), " ", "")
 }
 
-// signature returns the Authorization header that a request with these headers must have.
+// signature returns the correct Authorization header for a request's other headers.
 func signature(r *http.Request) string {
 	again := r.Clone(context.Background())
 	again.URL.Host, again.URL.Scheme = r.Host, "http"
@@ -320,7 +320,7 @@ func signature(r *http.Request) string {
 	return again.Header.Get("Authorization")
 }
 
-// decode removes the framing of aws-chunked bodies, which gofakes3 does not for parts and trailers.
+// decode removes the framing of aws-chunked bodies, which gofakes3 does not do for parts and trailers.
 func decode(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {

@@ -27,7 +27,7 @@ import (
 	"github.com/goverbs/goverbs/s3rdma"
 )
 
-// TestWire moves objects between devices that exchange packets.
+// TestWire transfers objects between devices that exchange packets.
 func TestWire(t *testing.T) {
 	for name, direct := range map[string]bool{"hipobj-rc-v2": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestClientProcess has clients in other processes, which finish or are killed. The server ends with no session, region
-// or queue pair.
+// TestClientProcess: clients in other processes finish or are killed. Afterwards the server has no session, region or
+// queue pair.
 func TestClientProcess(t *testing.T) {
 	if url := os.Getenv("S3RDMA_SERVER"); url != "" {
 		clientProcess(t, url, os.Getenv("S3RDMA_DEATH"))
@@ -74,11 +74,11 @@ func TestClientProcess(t *testing.T) {
 	}
 }
 
-// clientProcess puts and gets an object, and then kills itself at a point of another request.
+// clientProcess puts and gets an object, and then kills its process at a step of another request.
 func clientProcess(t *testing.T, url, death string) {
 	device, err := rdma.Open("soft@127.0.0.63")
 	require.NoError(t, err)
-	die := func() { // a process that kills itself runs nothing more
+	die := func() { // does not return
 		self, _ := os.FindProcess(os.Getpid())
 		self.Kill()
 		select {}
@@ -118,7 +118,7 @@ func clientProcess(t *testing.T, url, death string) {
 }
 
 // BenchmarkObjects compares transfers with plain HTTP over loopback, on devices in one process and on devices that
-// exchange packets. The S3 server does nothing but keep one object.
+// exchange packets. The S3 server only keeps one object.
 func BenchmarkObjects(b *testing.B) {
 	for _, size := range []int{1 << 20, 16 << 20, 64 << 20} {
 		data := pattern(size, 1)

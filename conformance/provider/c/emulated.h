@@ -2,7 +2,7 @@
 
 // Shared declarations of the emulated kernel. preload.c intercepts the device files. uverbs.c and ucma.c (connection
 // manager) dispatch commands, which objects.c, memory.c, completionqueue.c, srq.c, xrc.c, counter.c and queuepair.c
-// implement. device.c, payload.c, transport.c and tags.c are the adapter. A driver (mlx5.c, mlx5_queues.c and
+// implement; dm.c implements methods of device memory. device.c, payload.c, transport.c and tags.c are the adapter. A driver (mlx5.c, mlx5_queues.c and
 // mlx5_tags.c; similarly efa and mlx4) implements the driver-specific command data and the queues of one kind of
 // adapter. Drivers without queues (idle.c) process no requests.
 #ifndef GOVERBS_EMULATED_H
@@ -26,7 +26,7 @@
 enum { VECTORS = 4, MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096, MOST_TAGS = 127 };
 enum { DEVICE_NUMBER = 231 << 8 | 192 }; // major and minor
 
-enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER, CONTEXT, CM_ID };
+enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER, OPENED_QP, DM, CONTEXT, CM_ID };
 
 // Events for a program, which reads its end of a socket pair. The third descriptor reads events that the program has
 // not read, like a kernel can.
@@ -75,8 +75,17 @@ struct mr {
 	struct pd *pd;
 	uint64_t start, length, va;
 	uint32_t access, key;
+	struct dm *dm; // the memory of the device that it is part of, or NULL
 	void *buffer; // mapping of a dma-buf, or NULL
 	size_t size;
+};
+
+// Memory of the device.
+struct dm {
+	struct object o;
+	uint64_t length;
+	uint8_t *at, *page; // page: its mapping
+	size_t size;        // of the mapping
 };
 
 // A memory window, bound to a part of a region.
@@ -93,6 +102,15 @@ struct mw {
 struct xrcd {
 	struct object o;
 	uint64_t domain, device, inode; // inode is 0 without a file
+};
+
+// A further handle of an XRC receiver, whose queue pair exists until its last handle is destroyed.
+struct opened_qp {
+	struct object o;
+	struct qp *qp;
+	struct xrcd *xrcd;
+	uint64_t user;
+	uint32_t async_sent;
 };
 
 struct ah {
@@ -159,6 +177,9 @@ struct srq {
 // Operations to count, by the bits that programs select them with.
 enum countable { SENDS, RECEIVES, READS_DONE, READS_SERVED, WRITES_DONE, WRITES_SERVED, COUNTABLE };
 
+// Ends of dynamic connections: an initiator's requests name their targets.
+enum dynamic { CONNECTED, INITIATOR, TARGET };
+
 struct qp {
 	struct object o;
 	struct qp *next; // in the hash list of its number
@@ -188,6 +209,8 @@ struct qp {
 	bool unsolicited;                      // writes with immediate data consume no receive
 	struct waiting *waiting;               // requests that are retried while others proceed
 	struct counter *counters[COUNTABLE];
+	enum dynamic dynamic;
+	uint64_t access_key; // target
 	struct rendezvous *rendezvous;         // data for tags, read before further requests
 };
 
@@ -244,6 +267,7 @@ struct request {
 	uint64_t compare, swap;
 	uint32_t to_qp, to_key; // datagrams
 	uint32_t to_srq;        // XRC
+	uint64_t access_key;    // of a target
 	bool elsewhere;         // the datagram's destination is outside this process
 	struct binding binding; // OP_BIND
 	struct tag_operation tags; // OP_TAGS
@@ -316,17 +340,21 @@ struct driver {
 	uint32_t most_numbers; // mask of queue pair numbers
 	uint32_t target;       // additional bit in the numbers of XRC receivers
 	uint32_t datagram;     // maximum size of a datagram
+	uint64_t device_memory; // for programs, in bytes
 	bool no_reset;         // its provider does not reset counters
 	bool timestamps;       // in completions, in nanoseconds
+	bool dynamic;          // has dynamic connections
 	bool scalable;         // only datagrams, also reliable ones; queue pairs survive failed requests
 	int (*get_context)(struct call *);
 	int (*query_device)(struct call *);
 	int (*alloc_pd)(struct call *, struct pd *);
+	int (*alloc_dm)(struct ib_uverbs_ioctl_hdr *, struct dm *);
 	int (*create_ah)(struct call *, struct ah *);
 	int (*create_cq)(struct call *, struct cq *);
 	int (*resize_cq)(struct call *, struct cq *, uint32_t entries);
 	int (*create_srq)(struct call *, struct srq *);
 	int (*create_qp)(struct call *, struct qp *);
+	int (*target_ready)(struct call *, const struct qp *); // answers a target's change to RTR
 	void (*reset_qp)(struct qp *);
 	void (*record_qp)(const struct qp *);
 	void (*record_srq)(const struct srq *); // may be NULL
@@ -383,6 +411,9 @@ bool invalidate(struct qp *, uint32_t key);
 int reg_dmabuf(struct file *, struct ib_uverbs_ioctl_hdr *);
 extern const struct command memory_commands[];
 
+// dm.c
+int dm_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
+
 // record.c
 bool recording(void);
 void record_words(const char *what, const void *, size_t);
@@ -404,7 +435,9 @@ extern const struct command completion_commands[];
 // queuepair.c
 extern const struct command queue_commands[];
 struct qp *find_qp(uint32_t number);
-void forget_qp(struct qp *);
+void release_qp(struct qp *);
+void release_opened_qp(struct opened_qp *);
+void qp_event(struct qp *, uint32_t type);
 void fail_qp(struct qp *);
 
 // srq.c

@@ -124,6 +124,8 @@ static int dereg_mr(struct call *c)
 		mr->pd->o.users--;
 		if (mr->buffer)
 			munmap(mr->buffer, mr->size);
+		if (mr->dm)
+			mr->dm->o.users--;
 	}
 	return destroy_object(mr ? &mr->o : NULL);
 }

@@ -139,6 +139,19 @@ static int create_qp(struct call *c, struct qp *qp)
 {
 	struct mlx5_ib_create_qp q;
 	take_driver(c, &q, sizeof q);
+	if (qp->type == IBV_QPT_DRIVER) {
+		qp->dynamic = q.flags & MLX5_QP_FLAG_TYPE_DCT ? TARGET : q.flags & MLX5_QP_FLAG_TYPE_DCI ? INITIATOR : CONNECTED;
+		if (!qp->dynamic || qp->dynamic == TARGET && !qp->srq)
+			return EINVAL;
+	}
+	if (qp->dynamic == TARGET) {
+		if (q.flags != MLX5_QP_FLAG_TYPE_DCT)
+			return refuse("flags of a target", q.flags);
+		qp->access_key = q.access_key, qp->user_index = q.uidx;
+		struct mlx5_ib_create_qp_resp r = {0};
+		return answer_driver(c, &r, sizeof r);
+	}
+	q.flags &= ~(uint32_t)(qp->dynamic ? MLX5_QP_FLAG_TYPE_DCI : 0);
 	if (q.flags & ~(MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX))
 		return refuse("flags of a queue pair", q.flags);
 	if (!q.db_addr || (q.sq_wqe_count || q.rq_wqe_count) && !q.buf_addr || q.rq_wqe_shift > 16)
@@ -156,6 +169,12 @@ static int create_qp(struct call *c, struct qp *qp)
 	if (q.flags & MLX5_QP_FLAG_SCATTER_CQE && qp->recv_cq && qp->type != IBV_QPT_UD)
 		qp->scatter = qp->recv_cq->entry_size == 128 ? 64 : 32;
 	struct mlx5_ib_create_qp_resp r = {0};
+	return answer_driver(c, &r, sizeof r);
+}
+
+static int target_ready(struct call *c, const struct qp *qp)
+{
+	struct mlx5_ib_modify_qp_resp r = {.response_length = sizeof r, .dctn = qp->number};
 	return answer_driver(c, &r, sizeof r);
 }
 
@@ -205,7 +224,8 @@ static void record_queues(const struct qp *qp)
 {
 	record_words("sends", qp->sq, (size_t)qp->sq_blocks * 64);
 	record_words("receives", qp->rq, (size_t)qp->rq_wqes * qp->rq_stride);
-	record_words("doorbell records", (const void *)qp->record, 8);
+	if (qp->record)
+		record_words("doorbell records", (const void *)qp->record, 8);
 	if (still()) // otherwise the device clears them
 		each(UAR, record_bells);
 }
@@ -216,8 +236,33 @@ static void record_srq(const struct srq *srq)
 	record_words("doorbell record", (const void *)srq->record, 4);
 }
 
+// alloc_dm maps memory at an offset of the device file that follows from a page number. It begins in the middle of a
+// page if it fits there.
+static int alloc_dm(struct ib_uverbs_ioctl_hdr *h, struct dm *dm)
+{
+	enum { START = 64, COMMAND = MLX5_IB_MMAP_DEVICE_MEM << 8, INDEXES = 1 << 10 };
+	static uint16_t last;
+	struct ib_uverbs_attr *type = attribute(h, MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE);
+	if (type && type->data) // another type than MEMIC
+		return EOPNOTSUPP;
+	uint16_t index = ++last % INDEXES;
+	uint64_t offset = dm->length <= PAGE - START ? START : 0;
+	dm->size = (dm->length + PAGE - 1) & ~(uint64_t)(PAGE - 1);
+	dm->page = map_device(dm->o.file, (uint64_t)((index & 0xff) | (index >> 8) << 16 | COMMAND) * PAGE, dm->size);
+	if (!dm->page)
+		return ENOMEM;
+	memset(dm->page, 0, dm->size);
+	dm->at = dm->page + offset;
+	offset += 7 * PAGE; // the address in the device
+	return give(h, MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &offset, sizeof offset) &&
+		give(h, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &index, sizeof index) ? 0 : EINVAL;
+}
+
 static void release(struct object *o)
 {
+	struct dm *dm = (struct dm *)o;
+	if (o->kind == DM && dm->page)
+		munmap(dm->page, dm->size);
 	if (o->kind == UAR && ((struct uar *)o)->page)
 		munmap(((struct uar *)o)->page, PAGE);
 }
@@ -233,9 +278,10 @@ static int mlx5_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 
 const struct driver mlx5 = {
 	.name = "mlx5", .device = &device, .port = &port, .gids = gids, .gid_count = sizeof gids / sizeof *gids,
-	.most_numbers = 0xffffff, .datagram = 4096, .timestamps = true, .release = release, .get_context = get_context,
+	.most_numbers = 0xffffff, .datagram = 4096, .device_memory = 1 << 17, .alloc_dm = alloc_dm, .timestamps = true, .dynamic = true,
+	.release = release, .get_context = get_context,
 	.query_device = query_device, .alloc_pd = alloc_pd, .create_ah = create_ah, .create_cq = create_cq,
-	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .record_qp = record_queues,
+	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .target_ready = target_ready, .record_qp = record_queues,
 	.record_srq = record_srq, .ioctl = mlx5_ioctl, .rung = mlx5_rung,
 	.next_send = mlx5_next_send, .next_receive = mlx5_next_receive, .consume_receive = mlx5_consume_receive,
 	.complete = mlx5_complete, .take_request = mlx5_take_request,

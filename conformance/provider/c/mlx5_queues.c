@@ -184,10 +184,14 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 		return true;
 	}
 	const uint8_t *at = wqe + sizeof control, *end = wqe + units * UNIT;
-	if (qp->type == IBV_QPT_UD) {
+	if (qp->type == IBV_QPT_UD || qp->dynamic && r->operation != OP_BIND) {
 		struct mlx5_wqe_av av;
 		memcpy(&av, at, sizeof av);
-		r->to_qp = be32toh(av.dqp_dct) & 0xffffff, r->to_key = be32toh(av.key.qkey.qkey);
+		r->to_qp = be32toh(av.dqp_dct) & 0xffffff;
+		if (qp->dynamic)
+			r->access_key = be64toh(av.key.dc_key);
+		else
+			r->to_key = be32toh(av.key.qkey.qkey);
 		at += sizeof av;
 	}
 	if (qp->type == IBV_QPT_XRC_SEND && r->operation != OP_BIND) {

@@ -47,17 +47,26 @@ void each(enum kind kind, void (*f)(void *))
 			f(kernel->objects[h]);
 }
 
-// free_kind frees the queue pairs of a file, or all other objects.
-static void free_kind(struct file *f, bool qps)
+// free_kind frees the objects of a kind of a file, or all objects.
+static void free_kind(struct file *f, enum kind kind)
 {
 	for (uint32_t h = 1; h <= kernel->highest; h++) {
 		struct object *o = kernel->objects[h];
-		if (!o || o->file != f || (o->kind == QP) != qps)
+		if (!o || o->file != f || kind != NONE && o->kind != kind)
 			continue;
-		if (o->kind == QP)
-			forget_qp((struct qp *)o);
-		if (o->kind == CHANNEL)
+		switch (o->kind) {
+		case OPENED_QP:
+			release_opened_qp((struct opened_qp *)o);
+			continue;
+		case QP:
+			release_qp((struct qp *)o);
+			continue;
+		case CHANNEL:
 			close_events(&((struct channel *)o)->events);
+			break;
+		default:
+			break;
+		}
 		free_object(o);
 	}
 }
@@ -65,8 +74,9 @@ static void free_kind(struct file *f, bool qps)
 // Closing a file frees all of its objects: first queue pairs, which refer to others.
 void free_objects(struct file *f)
 {
-	free_kind(f, true);
-	free_kind(f, false);
+	free_kind(f, OPENED_QP);
+	free_kind(f, QP);
+	free_kind(f, NONE);
 	if (f->context)
 		hold(CONTEXT, -1);
 }
@@ -123,6 +133,7 @@ static int query_device_ex(struct call *c)
 		r.timestamp_mask = ~0ull;
 	if (infiniband() && !driver->scalable) // needed by libmlx5's queue pair for tags
 		r.tm_caps = (struct ib_uverbs_tm_caps){64, MOST_TAGS, IBV_TM_CAP_RC, MOST_REQUESTS, 1, 0};
+	r.max_dm_size = driver->device_memory;
 	r.device_cap_flags_ex = r.base.device_cap_flags;
 	r.response_length = c->out_size < sizeof r ? c->out_size : sizeof r;
 	answer(c, &r, sizeof r);

@@ -10,7 +10,8 @@
 // Short names for the table below.
 enum {
 	RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND, XRC_RECV = IBV_QPT_XRC_RECV,
-	SRD = IBV_QPT_DRIVER, // the only driver-specific type
+	SRD = IBV_QPT_DRIVER, // of a scalable driver
+	DCI = 0xf0, DCT, // ends of dynamic connections, in the table below
 };
 enum { RESET = IBV_QPS_RESET, INIT = IBV_QPS_INIT, RTR = IBV_QPS_RTR, RTS = IBV_QPS_RTS, ERR = IBV_QPS_ERR };
 enum {
@@ -30,7 +31,7 @@ struct qp *find_qp(uint32_t number)
 }
 
 // forget_qp removes a queue pair from the table and releases the objects that it uses.
-void forget_qp(struct qp *qp)
+static void forget_qp(struct qp *qp)
 {
 	for (struct qp **at = &kernel->qps[qp->number % QP_LISTS]; *at; at = &(*at)->next)
 		if (*at == qp) {
@@ -47,11 +48,96 @@ void forget_qp(struct qp *qp)
 		qp->srq->o.users--;
 }
 
+static struct qp *shared;
+static struct opened_qp *another;
+
+static void match_shared(void *o)
+{
+	if (((struct opened_qp *)o)->qp == shared)
+		another = o;
+}
+
+// pass_on gives a queue pair whose first handle is destroyed the place of another handle, if there is one.
+static bool pass_on(struct qp *qp)
+{
+	shared = qp, another = NULL;
+	each(OPENED_QP, match_shared);
+	if (!another)
+		return false;
+	kernel->objects[qp->o.handle] = NULL;
+	hold(OPENED_QP, -1);
+	qp->xrcd->o.users--;
+	qp->o = (struct object){.kind = QP, .handle = another->o.handle, .file = another->o.file};
+	qp->xrcd = another->xrcd, qp->user = another->user, qp->async_sent = another->async_sent;
+	kernel->objects[qp->o.handle] = &qp->o;
+	drop(another);
+	return true;
+}
+
+// release_qp releases a handle of a queue pair, and frees the queue pair with the last one.
+void release_qp(struct qp *qp)
+{
+	if (pass_on(qp))
+		return;
+	qp->attr.qp_state = RESET;
+	drop_waiting(qp);
+	forget_qp(qp);
+	free_object(&qp->o);
+}
+
+void release_opened_qp(struct opened_qp *h)
+{
+	h->xrcd->o.users--;
+	free_object(&h->o);
+}
+
+static uint32_t event_type;
+
+static void event_of_opened(void *o)
+{
+	struct opened_qp *h = o;
+	if (h->qp == shared)
+		async_event(h->o.file, event_type, h->user, &h->async_sent);
+}
+
+// qp_event sends an event for each handle of a queue pair.
+void qp_event(struct qp *qp, uint32_t type)
+{
+	async_event(qp->o.file, type, qp->user, &qp->async_sent);
+	shared = qp, event_type = type;
+	if (qp->xrcd)
+		each(OPENED_QP, event_of_opened);
+}
+
+// qp_of finds the queue pair of a handle.
+static struct qp *qp_of(struct file *f, uint32_t handle)
+{
+	struct opened_qp *h = find_object(f, OPENED_QP, handle);
+	return h ? h->qp : find_object(f, QP, handle);
+}
+
+static int open_qp(struct call *c)
+{
+	struct ib_uverbs_open_qp q;
+	TAKE(c, q);
+	struct xrcd *x = find_object(c->file, XRCD, q.pd_handle);
+	struct qp *qp = find_qp(q.qpn);
+	if (!x || q.qp_type != XRC_RECV || !qp || qp->type != XRC_RECV || qp->xrcd->domain != x->domain)
+		return EINVAL;
+	struct opened_qp *h = new_object(c->file, OPENED_QP, sizeof *h);
+	if (!h)
+		return ENOMEM;
+	h->qp = qp, h->xrcd = x, h->user = q.user_handle;
+	x->o.users++;
+	struct ib_uverbs_create_qp_resp r = {.qp_handle = h->o.handle, .qpn = qp->number};
+	return answer(c, &r, sizeof r);
+}
+
 static bool offered(uint32_t type)
 {
 	switch (type) {
 	case UD: return true;
-	case SRD: return driver->scalable;
+	case SRD: return driver->scalable || driver->dynamic;
 	case RC: case UC: case XRC: case XRC_RECV: return !driver->scalable;
 	}
 	return false;
@@ -87,7 +173,7 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	do
 		qp->number = ++kernel->last_number & driver->most_numbers | (target ? driver->target : 0);
 	while (!qp->number || find_qp(qp->number));
-	qp->attr.rnr_retry = q->qp_type == SRD ? 7 : 0; // unlimited by default
+	qp->attr.rnr_retry = driver->scalable && q->qp_type == SRD ? 7 : 0; // unlimited by default
 	qp->attr.max_send_wr = q->max_send_wr, qp->attr.max_recv_wr = q->max_recv_wr;
 	qp->attr.max_send_sge = q->max_send_sge, qp->attr.max_recv_sge = q->max_recv_sge;
 	qp->attr.max_inline_data = q->max_inline_data;
@@ -105,7 +191,7 @@ static int new_qp(struct call *c, const struct ib_uverbs_ex_create_qp *q, struct
 	qp->next = kernel->qps[qp->number % QP_LISTS];
 	kernel->qps[qp->number % QP_LISTS] = qp;
 	*r = (struct ib_uverbs_create_qp_resp){
-		.qp_handle = qp->o.handle, .qpn = qp->number,
+		.qp_handle = qp->o.handle, .qpn = qp->dynamic == TARGET ? 0 : qp->number, // a target's is known in RTR
 		.max_send_wr = qp->attr.max_send_wr, .max_recv_wr = qp->attr.max_recv_wr, // rounded by the driver
 		.max_send_sge = qp->attr.max_send_sge, .max_recv_sge = qp->attr.max_recv_sge,
 		.max_inline_data = q->max_inline_data,
@@ -149,6 +235,7 @@ static const struct transition {
 	{RC, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{UC, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{XRC, INIT, INIT, 0, PKEY | PORT | ACCESS},
+	{XRC_RECV, INIT, INIT, 0, PKEY | PORT | ACCESS},
 	{UD, INIT, INIT, 0, PKEY | PORT | QKEY},
 	{RC, INIT, RTR, AV | MTU | DEST | RQ_PSN | DEST_READS | TIMER, ALT | ACCESS | PKEY},
 	{UC, INIT, RTR, AV | MTU | DEST | RQ_PSN, ALT | ACCESS | PKEY},
@@ -169,15 +256,24 @@ static const struct transition {
 	{SRD, INIT, RTR, 0, PKEY | QKEY},
 	{SRD, RTR, RTS, SQ_PSN, CURRENT | QKEY | RNR_RETRY},
 	{SRD, RTS, RTS, 0, CURRENT | QKEY},
+	{DCI, RESET, INIT, PKEY | PORT, 0},
+	{DCI, INIT, INIT, 0, PKEY | PORT},
+	{DCI, INIT, RTR, MTU, PKEY | AV},
+	{DCI, RTR, RTS, TIMEOUT | RETRY | RNR_RETRY | SQ_PSN | READS, TIMER},
+	{DCI, RTS, RTS, 0, TIMER},
+	{DCT, RESET, INIT, PKEY | PORT | ACCESS, 0},
+	{DCT, INIT, RTR, AV | MTU | TIMER, 0},
 };
 
 static bool allowed(const struct qp *qp, uint32_t to, uint32_t mask)
 {
-	if (to == RESET || to == ERR)
+	static const uint32_t dynamic[] = {[INITIATOR] = DCI, [TARGET] = DCT};
+	uint32_t type = qp->dynamic ? dynamic[qp->dynamic] : qp->type;
+	if (qp->dynamic != TARGET && (to == RESET || to == ERR))
 		return !(mask & ~STATE);
 	for (size_t i = 0; i < sizeof transitions / sizeof *transitions; i++) {
 		const struct transition *t = &transitions[i];
-		if (t->type == qp->type && t->from == qp->attr.qp_state && t->to == to)
+		if (t->type == type && t->from == qp->attr.qp_state && t->to == to)
 			return (mask & t->needs) == t->needs && !(mask & ~(t->needs | t->allows | STATE));
 	}
 	return false;
@@ -201,7 +297,7 @@ static uint32_t others(const struct qp *qp)
 
 static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 {
-	struct qp *qp = find_object(c->file, QP, q->qp_handle);
+	struct qp *qp = qp_of(c->file, q->qp_handle);
 	if (!qp)
 		return ENOENT;
 	uint32_t mask = q->attr_mask & ~others(qp), to = mask & STATE ? q->qp_state : qp->attr.qp_state;
@@ -263,14 +359,18 @@ static int modify_qp_ex(struct call *c)
 	struct ib_uverbs_ex_modify_qp_resp r = {.response_length = sizeof r};
 	TAKE(c, q);
 	int err = q.rate_limit ? refuse("rate limit", q.rate_limit) : change(c, &q.base);
-	return err ? err : answer(c, &r, sizeof r);
+	if (err)
+		return err;
+	answer(c, &r, sizeof r);
+	const struct qp *qp = find_object(c->file, QP, q.base.qp_handle);
+	return qp->dynamic == TARGET && qp->attr.qp_state == RTR ? driver->target_ready(c, qp) : 0;
 }
 
 static int query_qp(struct call *c)
 {
 	struct ib_uverbs_query_qp q;
 	TAKE(c, q);
-	struct qp *qp = find_object(c->file, QP, q.qp_handle);
+	struct qp *qp = qp_of(c->file, q.qp_handle);
 	if (!qp)
 		return ENOENT;
 	const struct ib_uverbs_qp_attr *a = &qp->attr;
@@ -298,18 +398,21 @@ static int destroy_qp(struct call *c)
 {
 	struct ib_uverbs_destroy_qp q;
 	TAKE(c, q);
-	struct qp *qp = find_object(c->file, QP, q.qp_handle);
+	struct opened_qp *h = find_object(c->file, OPENED_QP, q.qp_handle);
+	struct qp *qp = h ? h->qp : find_object(c->file, QP, q.qp_handle);
 	if (!qp)
 		return ENOENT;
-	struct ib_uverbs_destroy_qp_resp r = {.events_reported = qp->async_sent};
-	r.events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc), qp->user);
+	struct ib_uverbs_destroy_qp_resp r = {.events_reported = h ? h->async_sent : qp->async_sent};
+	r.events_reported -= drop_unread(&c->file->async, sizeof(struct ib_uverbs_async_event_desc),
+		h ? h->user : qp->user);
 	answer(c, &r, sizeof r);
+	if (h) {
+		release_opened_qp(h);
+		return 0;
+	}
 	if (recording())
 		record_qp(qp);
-	qp->attr.qp_state = RESET;
-	drop_waiting(qp);
-	forget_qp(qp);
-	free_object(&qp->o);
+	release_qp(qp);
 	return 0;
 }
 
@@ -320,5 +423,6 @@ const struct command queue_commands[] = {
 	{IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_MODIFY_QP, modify_qp_ex},
 	{IB_USER_VERBS_CMD_QUERY_QP, query_qp},
 	{IB_USER_VERBS_CMD_DESTROY_QP, destroy_qp},
+	{IB_USER_VERBS_CMD_OPEN_QP, open_qp},
 	{0, NULL},
 };

@@ -51,11 +51,24 @@ void record_call(const struct call *c, uint32_t number)
 	record_words("driver", c->driver_in, c->driver_in_size);
 }
 
+// record_method writes the attributes of a method, and the values of those methods that have no file descriptors, whose
+// numbers differ between programs.
 void record_method(const struct ib_uverbs_ioctl_hdr *h)
 {
+	bool values = h->object_id == UVERBS_OBJECT_DM || h->object_id == UVERBS_OBJECT_COUNTERS ||
+		h->object_id == UVERBS_OBJECT_MR && h->method_id == UVERBS_METHOD_DM_MR_REG ||
+		h->object_id >> UVERBS_ID_NS_SHIFT;
 	fprintf(record, "object %x, method %x:", h->object_id, h->method_id);
-	for (int i = 0; i < h->num_attrs; i++)
-		fprintf(record, " %x of %u bytes, flags %x;", h->attrs[i].attr_id, h->attrs[i].len, h->attrs[i].flags);
+	for (int i = 0; i < h->num_attrs; i++) {
+		const struct ib_uverbs_attr *a = &h->attrs[i];
+		fprintf(record, " %x of %u bytes, flags %x", a->attr_id, a->len, a->flags);
+		if (!values)
+			fputc(';', record);
+		else if (is_address(a->data))
+			fputs(", address;", record);
+		else
+			fprintf(record, ", %llx;", (unsigned long long)a->data);
+	}
 	fputc('\n', record);
 }
 

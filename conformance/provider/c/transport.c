@@ -65,7 +65,7 @@ void fail_qp(struct qp *qp)
 	drop_waiting(qp);
 	qp->attr.qp_state = qp->attr.cur_qp_state = IBV_QPS_ERR;
 	if (qp->srq && !qp->xrcd)
-		async_event(qp->o.file, IBV_EVENT_QP_LAST_WQE_REACHED, qp->user, &qp->async_sent);
+		qp_event(qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 // The responder
@@ -77,31 +77,33 @@ static bool receiving(const struct qp *qp)
 
 static bool reliable(const struct qp *qp)
 {
-	return qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_XRC_RECV;
+	return qp->type == IBV_QPT_RC || qp->type == IBV_QPT_XRC_SEND || qp->type == IBV_QPT_XRC_RECV || qp->dynamic;
 }
 
 // reliable_datagram: each request has its own destination and is acknowledged.
-static bool reliable_datagram(const struct qp *qp) { return qp->type == IBV_QPT_DRIVER; }
+static bool reliable_datagram(const struct qp *qp) { return qp->type == IBV_QPT_DRIVER && !qp->dynamic; }
 
 static bool datagram(const struct qp *qp) { return qp->type == IBV_QPT_UD || reliable_datagram(qp); }
 
 static struct qp *peer_of(const struct qp *qp, const struct request *r)
 {
-	struct qp *peer = r->elsewhere ? NULL : find_qp(datagram(qp) ? r->to_qp : qp->attr.dest_qp_num);
+	struct qp *peer = r->elsewhere ? NULL : find_qp(datagram(qp) || qp->dynamic ? r->to_qp : qp->attr.dest_qp_num);
 	if (!receiving(peer) || peer->type != (qp->type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : qp->type))
 		return NULL;
+	if (qp->dynamic)
+		return peer->dynamic == TARGET ? peer : NULL;
 	if (!datagram(qp))
 		return peer->attr.dest_qp_num == qp->number ? peer : NULL;
 	uint32_t key = r->to_key & 0x80000000 ? qp->attr.qkey : r->to_key;
 	return key == peer->attr.qkey ? peer : NULL;
 }
 
-// refused handles a request that the peer may not execute: the peer fails and raises an event.
+// refused handles a request that the peer may not execute: the peer fails and raises an event, unless it is the target
+// of other initiators.
 enum status refused(struct qp *peer, enum status status)
 {
-	if (reliable(peer)) {
-		async_event(peer->o.file, status == REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR, peer->user,
-			&peer->async_sent);
+	if (reliable(peer) && !peer->dynamic) {
+		qp_event(peer, status == REMOTE_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR);
 		fail_qp(peer);
 	}
 	return status;
@@ -139,7 +141,7 @@ enum status land(struct qp *peer, struct qp *qp, const struct request *r, const 
 	complete_receive(peer, qp, &receive, r, status, payload->total + skip, small ? inside : NULL, tagged);
 	if (status == OK)
 		return OK;
-	if (!driver->scalable)
+	if (!driver->scalable && !peer->dynamic)
 		fail_qp(peer);
 	return found ? REMOTE_INVALID : REMOTE_OPERATION;
 }
@@ -239,9 +241,11 @@ enum status carry_out(struct qp *qp, const struct request *r, uint32_t *length)
 		return STRANGER;
 	if (peer->xrcd && !aim(peer, r->to_srq))
 		return refused(peer, REMOTE_INVALID);
-	if (peer->attr.qp_state == IBV_QPS_RTR && !peer->established) {
+	if (qp->dynamic && r->access_key != peer->access_key)
+		return REMOTE_ACCESS;
+	if (peer->attr.qp_state == IBV_QPS_RTR && !peer->dynamic && !peer->established) {
 		peer->established = true;
-		async_event(peer->o.file, IBV_EVENT_COMM_EST, peer->user, &peer->async_sent);
+		qp_event(peer, IBV_EVENT_COMM_EST);
 	}
 	switch (r->operation) {
 	case OP_SEND: return (peer->srq && peer->srq->tags ? land_tagged : land_plainly)(peer, qp, r, &local);

@@ -46,7 +46,8 @@ struct cm_id *new_cm_id(struct cm_file *f)
 		struct cm_id *id = kernel->cm_ids[i] = calloc(1, sizeof *id);
 		if (!id)
 			return NULL;
-		*id = (struct cm_id){.number = i, .file = f, .gid = -1, .psn = random() & 0xffffff};
+		*id = (struct cm_id){.number = i, .file = f, .gid = -1, 
+			.psn = recording() ? i : random() & 0xffffff};
 		hold(CM_ID, 1);
 		return id;
 	}
@@ -178,7 +179,7 @@ static int create_id(struct cm_call *c)
 	struct cm_id *id = new_cm_id(c->file);
 	if (!id)
 		return ENOMEM;
-	id->uid = q.uid, id->space = q.ps;
+	id->uid = q.uid, id->space = q.ps, id->type = q.qp_type;
 	struct rdma_ucm_create_id_resp r = {.id = id->number};
 	return cm_answer(q.response, c->out_size, &r, sizeof r);
 }

@@ -36,6 +36,7 @@ struct cm_id {
 	struct cm_file *file;
 	enum cm_state state;
 	uint16_t space;
+	uint8_t type; // of queue pairs
 	struct sockaddr_storage from, to;
 	int gid; // GID index of the bound address, or -1
 	bool reuse, family_only, family_said, timeout_said;

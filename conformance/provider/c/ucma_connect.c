@@ -92,7 +92,8 @@ int cm_connect(struct cm_call *c)
 		reject(id, listener ? CONSUMER : INVALID_SERVICE, NULL, 0);
 		return 0;
 	}
-	child->space = id->space, child->from = id->to, child->to = id->from, child->gid = id->gid;
+	child->space = id->space, child->type = id->type == IBV_QPT_XRC_SEND ? IBV_QPT_XRC_RECV : id->type;
+	child->from = id->to, child->to = id->from, child->gid = id->gid;
 	child->state = CM_REQ_RCVD;
 	child->peer = id, id->peer = child;
 	deliver(child, &id->said);
@@ -201,8 +202,9 @@ static void for_init(const struct cm_id *id, struct ib_uverbs_qp_attr *a)
 
 static void for_rtr(const struct cm_id *id, struct ib_uverbs_qp_attr *a)
 {
-	a->qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-		IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	a->qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	if (id->type != IBV_QPT_XRC_SEND)
+		a->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	a->path_mtu = driver->port->active_mtu;
 	a->dest_qp_num = id->heard.param.qp_num, a->rq_psn = id->heard.psn;
 	a->max_dest_rd_atomic = id->heard.param.responder_resources;
@@ -214,8 +216,9 @@ static void for_rtr(const struct cm_id *id, struct ib_uverbs_qp_attr *a)
 static void for_rts(const struct cm_id *id, struct ib_uverbs_qp_attr *a)
 {
 	const struct rdma_ucm_conn_param *request = id->active ? &id->said.param : &id->heard.param;
-	a->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-		IBV_QP_MAX_QP_RD_ATOMIC;
+	a->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT;
+	if (id->type != IBV_QPT_XRC_RECV)
+		a->qp_attr_mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	a->sq_psn = id->psn;
 	a->timeout = id->timeout_said ? id->timeout : ACK_TIMEOUT;
 	a->retry_cnt = request->retry_count, a->rnr_retry = id->heard.param.rnr_retry_count;

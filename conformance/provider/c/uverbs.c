@@ -132,5 +132,5 @@ int uverbs_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 		return reg_dmabuf(f, h);
 	if (h->object_id >> UVERBS_ID_NS_SHIFT || h->method_id >> UVERBS_ID_NS_SHIFT)
 		return driver->ioctl(f, h);
-	return driver->scalable ? counter_ioctl(f, h) : EPROTONOSUPPORT;
+	return driver->scalable ? counter_ioctl(f, h) : dm_ioctl(f, h);
 }

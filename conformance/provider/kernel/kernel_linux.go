@@ -13,7 +13,6 @@ import (
 	"syscall"
 	"unsafe"
 
-	vmioctls "github.com/goverbs/goverbs/conformance/vm/ioctls"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/ioctls"
 	"github.com/goverbs/goverbs/generated/uapi"
@@ -27,6 +26,7 @@ type Kernel struct {
 	native.System
 	device                    native.DeviceInfo
 	open, ioctl, write, close *runtime.Function
+	methods                   []ioctls.Method // of the newest recorded kernel
 }
 
 // nodeGUID is the node GUID of the emulated device.
@@ -55,6 +55,7 @@ func Open() (*Kernel, error) {
 		kind = ibv.NODE_UNSPECIFIED
 	}
 	return &Kernel{open: function("open"), ioctl: function("ioctl"), write: function("write"), close: function("close"),
+		methods: ioctls.Methods(ioctls.Kernels()[len(ioctls.Kernels())-1], driver),
 		device: native.DeviceInfo{Name: adapter + "_0", Path: "/dev/infiniband/uverbs0", Driver: uint32(driver),
 			NodeType: uint8(kind), NodeGUID: nodeGUID}}, nil
 }
@@ -98,13 +99,12 @@ func (k *Kernel) Open(path string) (int32, syscall.Errno) {
 	return int32(fd), errno(err)
 }
 
-// methods are those of the newest recorded kernel.
-var methods = ioctls.Methods(ioctls.Kernels()[len(ioctls.Kernels())-1])
-
 // Ioctl implements native.Kernel. It panics for a request that a real kernel would reject before the method runs.
 func (k *Kernel) Ioctl(fd int32, request uintptr, command unsafe.Pointer) syscall.Errno {
 	if request == uapi.RDMA_VERBS_IOCTL {
-		if err := vmioctls.Check(methods, (*uapi.IBUverbsIoctlHdr)(command)); err != nil {
+		h := (*uapi.IBUverbsIoctlHdr)(command)
+		unrecorded := k.device.Driver == uint32(uapi.RDMA_DRIVER_EFA) && h.MethodID >= uapi.UVERBS_ID_DRIVER_NS
+		if err := ioctls.Check(k.methods, h, h.Attrs(int(h.NumAttrs))); err != nil && !unrecorded {
 			panic("emulated kernel: " + err.Error())
 		}
 	}

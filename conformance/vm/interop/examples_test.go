@@ -19,7 +19,7 @@ func TestExamples(t *testing.T) {
 	for i, e := range []struct{ name, called, calls string }{
 		{"one-sided", `in my memory: "hello from the other side"`, `read back: "hello from the other side"`},
 		{"atomic", "", "4 goroutines counted to 400"},
-		{"srq-server", "answered 400 requests of 8 clients out of 16 buffers", ""},
+		{"srq-server", "answered 400 requests of 8 clients with 16 buffers", ""},
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			port := 18400 + i

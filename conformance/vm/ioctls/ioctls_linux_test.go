@@ -226,7 +226,7 @@ func cases(a ioctls.Attr) map[string]Given {
 // TestAttributes checks that the kernel accepts and rejects every attribute of every method as generated/ioctls
 // predicts.
 func TestAttributes(t *testing.T) {
-	methods := ioctls.Methods(rig.Kernel(t))
+	methods := ioctls.Methods(rig.Kernel(t), uapi.RDMA_DRIVER_UNKNOWN)
 	require.NotEmpty(t, methods)
 	f := open(t)
 	device, _ := tested()
@@ -293,7 +293,7 @@ func complete(f *file) map[string][]attr {
 func TestMandatory(t *testing.T) {
 	kernel := rig.Kernel(t)
 	f := open(t)
-	for _, m := range ioctls.Methods(kernel) {
+	for _, m := range ioctls.Methods(kernel, uapi.RDMA_DRIVER_UNKNOWN) {
 		attrs, ok := complete(f)[m.Name]
 		if !ok {
 			continue

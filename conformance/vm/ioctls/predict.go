@@ -5,7 +5,6 @@
 package ioctls
 
 import (
-	"fmt"
 	"slices"
 	"syscall"
 
@@ -33,9 +32,6 @@ const (
 	other                 // of another type
 )
 
-// inline is the largest length of data that is in the attribute itself.
-const inline = 8
-
 // Device lists the types of objects that a driver does not implement.
 type Device []uapi.UverbsDefaultObjects
 
@@ -47,40 +43,21 @@ func (d Device) Lacks(m ioctls.Method) bool {
 	})
 }
 
-// Predict returns the errno with which the kernel rejects an attribute of a method, or 0. The kernel ignores
-// unknown flags.
+// Predict returns the errno with which the kernel rejects an attribute of a method, or 0.
 func (d Device) Predict(m ioctls.Method, g Given) syscall.Errno {
-	for _, a := range m.Attrs {
-		if a.ID == g.ID {
-			return d.predictAttr(a, g)
-		}
+	given := uapi.IBUverbsAttr{AttrID: g.ID, Len: uint16(g.Length), Flags: g.Flags}
+	*given.AttrData.Reserved() = g.Reserved
+	if errno := m.CheckAttr(&given); errno != 0 {
+		return errno
 	}
-	if g.Flags&uapi.UVERBS_ATTR_F_MANDATORY != 0 {
-		return syscall.EPROTONOSUPPORT
+	i := slices.IndexFunc(m.Attrs, func(a ioctls.Attr) bool { return a.ID == g.ID })
+	if i < 0 {
+		return 0
 	}
-	return 0 // ignored
-}
-
-func (d Device) predictAttr(a ioctls.Attr, g Given) syscall.Errno {
-	least, most := int(a.Min), int(a.Max)
-	if a.Kind == ioctls.Enum {
-		value := int(g.Reserved & 0xff)
+	switch a := m.Attrs[i]; a.Kind {
+	case ioctls.Handle, ioctls.FD:
 		switch {
-		case value >= len(a.Values):
-			return syscall.EOPNOTSUPP
-		case g.Reserved>>8 != 0:
-			return syscall.EINVAL
-		}
-		least, most = int(a.Values[value].Min), int(a.Values[value].Max)
-	} else if g.Reserved != 0 {
-		return syscall.EINVAL
-	}
-	switch a.Kind {
-	case ioctls.Handle, ioctls.FD, ioctls.RawFD:
-		switch {
-		case g.Length != 0:
-			return syscall.EINVAL
-		case a.Kind == ioctls.RawFD || a.Access == ioctls.New || g.object == right:
+		case a.Access == ioctls.New || g.object == right:
 			return 0
 		case a.Kind == ioctls.FD:
 			return syscall.EBADF
@@ -88,49 +65,16 @@ func (d Device) predictAttr(a ioctls.Attr, g Given) syscall.Errno {
 			return syscall.EINVAL
 		}
 		return syscall.ENOENT
-	}
-	longer := g.Length > most && most != 0xffff
-	in := a.Kind != ioctls.Out
-	switch {
-	case g.Length < least || longer && !a.ZeroTrailing:
-		return syscall.EINVAL
-	case in && longer && (g.tail || g.bad): // the tail cannot be read, or is not zero
-		return syscall.EOPNOTSUPP
-	case in && a.Copied && g.Length > inline && g.bad:
-		return syscall.EFAULT
+	case ioctls.In, ioctls.Enum:
+		if g.Length > int(a.Max) && a.Kind == ioctls.In && (g.tail || g.bad) {
+			return syscall.EOPNOTSUPP // the tail cannot be read, or is not zero
+		}
+		if a.Copied && g.Length > inline && g.bad {
+			return syscall.EFAULT
+		}
 	}
 	return 0
 }
 
-// Check returns an error for a request that a kernel with these methods rejects before the method runs, and for one to
-// a method that is not among them. Methods and attributes of drivers are not checked.
-func Check(methods []ioctls.Method, header *uapi.IBUverbsIoctlHdr) error {
-	if header.ObjectID >= uapi.UVERBS_ID_DRIVER_NS || header.MethodID >= uapi.UVERBS_ID_DRIVER_NS {
-		return nil
-	}
-	i := slices.IndexFunc(methods, func(m ioctls.Method) bool {
-		return uint16(m.Object) == header.ObjectID && m.ID == header.MethodID
-	})
-	if i < 0 {
-		return fmt.Errorf("method %d of object %d: %w", header.MethodID, header.ObjectID, syscall.EPROTONOSUPPORT)
-	}
-	m, seen := methods[i], map[uint16]bool{}
-	for _, a := range header.Attrs(int(header.NumAttrs)) {
-		g := Given{ID: a.AttrID, Length: int(a.Len), Flags: a.Flags, Reserved: *a.AttrData.Reserved()}
-		errno := Device(nil).Predict(m, g)
-		switch {
-		case seen[g.ID]:
-			return fmt.Errorf("%s, attribute %d twice: %w", m.Name, g.ID, syscall.EINVAL)
-		case errno != 0 && (g.ID < uapi.UVERBS_ID_DRIVER_NS || g.ID == uapi.UVERBS_ATTR_UHW_IN ||
-			g.ID == uapi.UVERBS_ATTR_UHW_OUT):
-			return fmt.Errorf("%s, attribute %d of %d bytes: %w", m.Name, g.ID, g.Length, errno)
-		}
-		seen[g.ID] = true
-	}
-	for _, a := range m.Attrs {
-		if a.Mandatory && !seen[a.ID] {
-			return fmt.Errorf("%s without %s: %w", m.Name, a.Name, syscall.EINVAL)
-		}
-	}
-	return nil
-}
+// inline is the maximum length of data stored in the attribute itself.
+const inline = 8

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package meet holds the parts of the examples that are not about RDMA: the two ends of an example connect over TCP and
-// exchange the values that they need before they can use RDMA.
+// Package meet connects the two ends of an example over TCP, where they exchange the values that they need before they
+// can use RDMA.
 package meet
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// Options are the flags that every example has.
+// Options are the flags of every example.
 type Options struct {
 	Device string
 
@@ -75,15 +75,15 @@ func Main(name string, serve, call func(device string, peer *Peer) error) {
 	}
 }
 
-// Run runs the requested end, or both, over a TCP connection. called is true for the end that accepts the connection,
-// and both is true if both ends are in this process.
+// // Run runs the requested end, or both, over a TCP connection. called is true for the end that accepts the
+// connection; both is true if both ends are in this process.
 func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 	port := ":" + strconv.Itoa(o.port)
 	if o.host != "" || o.listen {
 		if err := o.reachesOthers(); err != nil {
 			return err
 		}
-		device, err := rdma.Open(o.Device) // report its errors now, not when the other end connects
+		device, err := rdma.Open(o.Device) // report errors now, not when the other end connects
 		if err != nil {
 			return err
 		}
@@ -110,12 +110,12 @@ func (o *Options) Run(end func(conn net.Conn, called, both bool) error) error {
 		ended <- dial(listener.Addr().String(), func(conn net.Conn) error { return end(conn, false, true) })
 	}()
 	if err = <-ended; err != nil {
-		return err // without waiting for the other end, which may never return
+		return err // do not wait for the other end, which may never return
 	}
 	return <-ended
 }
 
-// reachesOthers returns an error if the device is one that other processes cannot reach.
+// reachesOthers returns an error if other processes cannot reach the device.
 func (o *Options) reachesOthers() error {
 	if strings.HasPrefix(o.Device, soft.Prefix) {
 		return nil
@@ -131,7 +131,7 @@ func (o *Options) reachesOthers() error {
 			return nil
 		}
 	}
-	return err // Open's error about a missing device has details
+	return err // the error of Open has details
 }
 
 func dial(address string, end func(conn net.Conn) error) error {

@@ -15,7 +15,7 @@ import (
 
 // Link is the TCP connection to the other end.
 type Link struct {
-	Client bool // this end opened the connection, and sends first
+	Client bool // this end opened the connection and sends first
 	conn   net.Conn
 	quiet  bool
 }
@@ -55,7 +55,7 @@ func (l *Link) call(own rdma.Endpoint, connect func(peer rdma.Endpoint) error) e
 	return connect(peer)
 }
 
-// An endpoint on the TCP connection: LID, QP number, PSN and GID in hexadecimal, and a NUL.
+// Format of an endpoint on the TCP connection: LID, QP number, PSN and GID in hexadecimal, and a NUL.
 const (
 	format = "%04x:%06x:%06x:%x\x00"
 	length = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1

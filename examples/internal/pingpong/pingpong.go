@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package pingpong holds the parts of the two ping-pong examples that are not about RDMA: flags, the exchange of
-// endpoints over TCP, and the report. The exchange is that of rdma-core's ibv_rc_pingpong, ibv_uc_pingpong and
-// ibv_ud_pingpong, so that any of them can be the other end.
+// Package pingpong is shared by the ping-pong examples: flags, the exchange of endpoints over TCP, and the report. The
+// exchange is compatible with rdma-core's ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong, each of which can be
+// the other end.
 package pingpong
 
 import (
@@ -26,7 +26,7 @@ type Options struct {
 	Size   int  // bytes of a message
 	Depth  int  // largest number of posted receives
 	Iters  int  // round trips
-	Events bool // sleep until something completes, instead of polling
+	Events bool // sleep until a completion arrives, instead of polling
 	Check  bool // check the received data
 
 	csv      bool
@@ -40,10 +40,10 @@ func Main(name string, size int, end func(o *Options, l *Link) error, own ...fun
 	set.IntVar(&o.Size, "size", size, "message `bytes`")
 	set.IntVar(&o.Depth, "rx-depth", 500, "largest number of posted receives")
 	set.IntVar(&o.Iters, "iters", 1000, "round trips")
-	set.BoolVar(&o.Events, "events", false, "sleep until something completes, instead of polling")
-	set.DurationVar(&o.busyPoll, "busy-poll", rdma.DefaultBusyPoll, "with -events: how long to poll before sleeping")
+	set.BoolVar(&o.Events, "events", false, "sleep until a completion arrives, instead of polling")
+	set.DurationVar(&o.busyPoll, "busy-poll", rdma.DefaultBusyPoll, "with -events, time to poll before sleeping")
 	set.BoolVar(&o.Check, "check", false, "check the received data")
-	set.BoolVar(&o.csv, "csv", false, "end with a line of latencies: mean,p50,p99 in nanoseconds")
+	set.BoolVar(&o.csv, "csv", false, "print a last line of latencies in nanoseconds: mean,p50,p99")
 	for _, add := range own {
 		add(set)
 	}
@@ -62,7 +62,7 @@ func Main(name string, size int, end func(o *Options, l *Link) error, own ...fun
 	}
 }
 
-// Wait returns the function that waits for completions as the flags select.
+// Wait returns the function that waits for completions, as selected by the flags.
 func (o *Options) Wait(cq *rdma.CQ) func(ctx context.Context, dst []ibv.WC) (int, error) {
 	if !o.Events {
 		return cq.WaitBusy
@@ -85,12 +85,13 @@ func (o *Options) Report(l *Link, took []time.Duration) {
 	case o.csv:
 		fmt.Printf("%d,%d,%d\n", mean.Nanoseconds(), p50.Nanoseconds(), p99.Nanoseconds())
 	default:
-		fmt.Printf("%d messages of %d bytes there and back: mean %v, p50 %v, p99 %v\n", len(took), o.Size, mean, p50,
+		fmt.Printf("%d round trips of %d bytes: mean %v, p50 %v, p99 %v\n", len(took), o.Size, mean, p50,
 			p99)
 	}
 }
 
-// Fill fills message n: the bytes differ from message to message, and are 0 where ibv_rc_pingpong -c expects that.
+// Fill fills message n. The bytes differ between messages, except that ibv_rc_pingpong -c expects zeros at some
+// offsets.
 func Fill(message []byte, n int) {
 	for i := range message {
 		message[i] = byte(i*7 + n)
@@ -100,7 +101,7 @@ func Fill(message []byte, n int) {
 	}
 }
 
-// Check checks the zeros of a received message, and overwrites them for the next one.
+// Check checks the zeros of a received message and overwrites them for the next message.
 func Check(message []byte) error {
 	for i := 0; i < len(message); i += page {
 		if message[i] != 0 {

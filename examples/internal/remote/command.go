@@ -17,14 +17,14 @@ import (
 
 // Command is an example's command line.
 type Command struct {
-	File   string // offered by the server; by default a temporary file
+	File   string // file that the server offers; by default a temporary file
 	Listen string // "host:port" to serve at, instead of running the command
 	To     string // "host:port" of the server to connect to
 	Size   int64  // of the file
-	Room   int    // of transfers
+	Room   int    // largest transfer in bytes
 }
 
-// Main reads the flags, connects, and calls use. Without -listen and -to, both sides are in this process.
+// Main parses the flags, connects and calls use. Without -listen and -to, both sides are in this process.
 func Main(name string, c Command, use func(ctx context.Context, m *Memory, args []string) error) {
 	flag.StringVar(&c.File, "file", "", "the server's `file`; by default a temporary one")
 	flag.StringVar(&c.Listen, "listen", "", "serve at an address of an RDMA device, `host:port`, until interrupted")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package remote is shared by the examples of package rpma: a server offers the memory of a file, and a client changes
-// it so that a crash at any time leaves either the old state or the new one.
+// it atomically: after a crash, the memory has either the old or the new state.
 package remote
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// replySize is the size of the private data with which a server answers a request: the descriptors of its memory and of
-// its configuration.
+// replySize is the size of the private data in a server's reply: the descriptors of its memory and of its
+// configuration.
 const replySize = rpma.MRDescriptorSize + rpma.PeerConfigDescriptorSize
 
-// opened are objects in the order of their creation.
+// opened lists objects in the order of their creation.
 type opened []io.Closer
 
-// Close closes the objects, the last one first.
+// Close closes the objects in reverse order.
 func (o *opened) Close() (err error) {
 	for _, c := range slices.Backward(*o) {
 		err = errors.Join(err, c.Close())
@@ -33,8 +33,7 @@ func (o *opened) Close() (err error) {
 	return err
 }
 
-// Server offers the memory of a file to any number of clients, which read and write it without involving the server's
-// processor.
+// Server offers the memory of a file to any number of clients, which read and write it directly.
 type Server struct {
 	opened   opened
 	endpoint *rpma.Endpoint
@@ -42,7 +41,8 @@ type Server struct {
 	workers  sync.WaitGroup
 }
 
-// Serve opens a file, with at least size bytes, and listens at "host:port" of a device, which it closes.
+// Serve opens a file, grows it to at least size bytes, and listens at "host:port" of a device. The Server owns the
+// device.
 func Serve(ctx context.Context, device *rpma.Device, address, name string, size int64) (*Server, error) {
 	s := &Server{opened: opened{device}, stop: func() {}}
 	if err := s.open(ctx, device, address, name, size); err != nil {
@@ -111,7 +111,7 @@ type Memory struct {
 	wcs    []ibv.WC
 }
 
-// Dial connects to a server at "host:port", over a device, which it closes. Transfers have room bytes at most.
+// Dial connects to a server at "host:port" over a device, which the Memory owns. room is the largest transfer in bytes.
 func Dial(ctx context.Context, device *rpma.Device, address string, room int) (*Memory, error) {
 	m := &Memory{opened: opened{device}, wcs: make([]ibv.WC, 1)}
 	if err := m.open(ctx, device, address, room); err != nil {
@@ -157,8 +157,8 @@ func (m *Memory) open(ctx context.Context, device *rpma.Device, address string, 
 	return nil
 }
 
-// Flush returns the guarantee that the server's memory gives: persistence, or only visibility, in which case data
-// survives the server's process but not a power failure.
+// Flush returns the guarantee of the server's memory after a flush: persistence, or only visibility. Visible data
+// survives the server's process, but not a power failure.
 func (m *Memory) Flush() rpma.FlushType { return m.flush }
 
 // Len returns the size of the memory.
@@ -175,8 +175,8 @@ func (m *Memory) Read(ctx context.Context, offset, n uint64) ([]byte, error) {
 	return m.local.Bytes()[:n], m.done(ctx)
 }
 
-// Publish writes and flushes data at an offset, and then 8 bytes at offset at, which make the data valid. After a crash
-// at any time, either the 8 bytes are unchanged, or they and all of the data are written. data must be a slice of
+// Publish writes and flushes data at an offset, and then writes 8 bytes at offset at, which make the data valid. After
+// a crash, either the 8 bytes are unchanged, or they and all of the data have been written. data must be a slice of
 // Buffer.
 func (m *Memory) Publish(ctx context.Context, offset uint64, data []byte, at uint64, valid [8]byte) error {
 	m.batch.Reset()
@@ -206,7 +206,7 @@ func (m *Memory) done(ctx context.Context) error {
 	return m.conn.CompletionErr(&m.wcs[0])
 }
 
-// Both starts a server and connects to it, in this process on software devices.
+// Both starts a server on a software device of this process and connects to it.
 func Both(ctx context.Context, name string, size int64, room int) (*Server, *Memory, error) {
 	fabric, err := soft.Default()
 	if err != nil {

@@ -12,10 +12,9 @@ import (
 	"github.com/goverbs/goverbs/generated/librdmacm"
 )
 
-// Close ends the connection. It waits until all written data is in the peer's memory, for [Config.Linger] at most, and
-// then releases everything. The error reports data that the peer's device has not acknowledged, unless the peer has
-// disconnected: then only its answers prove which data it got. valkey-server drops commands that it has not processed
-// when the client disconnects.
+// Close closes the connection. It waits until all written data is in the peer's memory, for at most [Config.Linger].
+// The error reports data that the peer's device has not acknowledged. If the peer has disconnected, only its replies
+// prove which data it received. valkey-server discards commands that it has not processed when the client disconnects.
 func (c *Conn) Close() error {
 	first := false
 	c.once.Do(func() {
@@ -40,7 +39,7 @@ func (c *Conn) linger() error {
 	for asked := false; ; {
 		c.mu.Lock()
 		over := c.err != nil || c.gone || c.completed == c.posted
-		if !over && !asked && c.canSendCommand() { // its completion covers the unsignaled sends before
+		if !over && !asked && c.canSendCommand() { // its completion also confirms earlier unsignaled sends
 			asked = true
 			if err := c.sendCommand(command{opcode: keepalive}, true); err != nil {
 				c.fail(err)
@@ -67,13 +66,13 @@ func (c *Conn) linger() error {
 	}
 }
 
-// release disconnects and releases everything, even if the connection has not started.
+// release disconnects and releases all resources, even if the connection has not started.
 func (c *Conn) release() error {
 	c.readDeadline.set(time.Time{})
 	c.writeDeadline.set(time.Time{})
 	c.cancel()
 	c.workers.Wait()
-	c.reading.Lock() // wait for goroutines that copy from or into the memory
+	c.reading.Lock() // wait for goroutines that copy from or to the memory
 	defer c.reading.Unlock()
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -84,7 +83,7 @@ func (c *Conn) release() error {
 		c.beat.Stop()
 	}
 	if c.qp != nil {
-		_ = librdmacm.Disconnect(c.id.C()) // does not wait for the peer; fails if the connection has already ended
+		_ = librdmacm.Disconnect(c.id.C()) // does not wait for the peer; fails if the connection has ended
 	}
 	return errors.Join(c.link.close(), c.id.Close())
 }

@@ -8,8 +8,8 @@
 //			return valkeyrdma.Dial(ctx, address)
 //		}})
 //
-// Each end lends its peer memory, which the peer fills from the beginning with RDMA writes. When it is full and has
-// been read, the end lends the next piece.
+// Each end grants its peer a piece of memory, which the peer fills from the beginning with RDMA writes. When the piece
+// is full and the next piece has been read, the end grants the next piece.
 package valkeyrdma
 
 import (
@@ -25,26 +25,27 @@ import (
 // ErrProtocol is wrapped by errors about a peer that violates the protocol.
 var ErrProtocol = errors.New("valkeyrdma: the peer violates the protocol")
 
-// Config holds the options of connections. The zero value has the defaults.
+// Config configures connections. The zero value selects the defaults.
 type Config struct {
 	// Backend is a software backend, runtime.Native for rdma-core, or nil for the one that GOVERBS_DEVICE
 	// selects: see package cm.
 	Backend runtime.Backend
 	// Local is the address that Dial connects from. The zero Addr means the address with the route to the peer.
 	Local netip.Addr
-	// Buffer is the number of bytes that the peer can write before the program reads them. It is lent in two pieces:
-	// one is filled while the other is read. The memory is pinned, as are 290 KiB more. 0 means [DefaultBuffer].
+	// Buffer is the number of bytes that the peer can write before the program reads them. It consists of two pieces:
+	// the peer fills one while the program reads the other. The memory is pinned, as are 290 KiB more. 0 means
+	// [DefaultBuffer].
 	Buffer int
 	// HandshakeTimeout limits connecting. 0 means [DefaultHandshakeTimeout].
 	HandshakeTimeout time.Duration
 	// Linger limits how long Close waits until all written data is in the peer's memory. 0 means [DefaultLinger].
 	Linger time.Duration
-	// KeepAlive is the time without messages after which a keepalive is sent, so that the loss of the peer's machine is
-	// detected: with the default, after ten seconds. 0 means [DefaultKeepAlive], the value of valkey-server; a negative
-	// value disables keepalives.
+	// KeepAlive is the idle time after which a keepalive is sent, to detect the loss of the peer's machine; with the
+	// default, this takes ten seconds. 0 means [DefaultKeepAlive], the value of valkey-server; a negative value
+	// disables keepalives.
 	KeepAlive time.Duration
-	// Backlog is the number of connections of a listener that may wait for Accept, including those that are being
-	// established: each already has its memory. One host gets at most three quarters of them; its further requests wait
+	// Backlog is the maximum number of connections of a listener that wait for Accept or are being established. Each of
+	// them already has its memory. One host can use at most three quarters of the backlog; its further requests wait
 	// without memory. 0 means [DefaultBacklog]; less than 16 means 16.
 	Backlog int
 }
@@ -66,10 +67,10 @@ const (
 	MaxBuffer = 1 << 30
 )
 
-// ackTimeout is that of package stream: the connection fails after about four seconds without acknowledgements.
+// ackTimeout is that of package stream: a connection fails after about four seconds without acknowledgements.
 const ackTimeout = stream.DefaultAckTimeout
 
-// complete returns the configuration with all defaults filled in.
+// complete returns the configuration with defaults for unset fields.
 func (c *Config) complete() (Config, error) {
 	var own Config
 	if c != nil {
@@ -87,7 +88,7 @@ func (c *Config) complete() (Config, error) {
 	case own.HandshakeTimeout < 0 || own.Linger < 0 || own.Backlog < 0:
 		return own, errors.New("valkeyrdma: HandshakeTimeout, Linger, or Backlog is negative")
 	}
-	own.Backlog = max(own.Backlog, minBacklog) // with fewer, one host could take all places
+	own.Backlog = max(own.Backlog, minBacklog) // with fewer, one host could use all of them
 	own.Buffer = (own.Buffer + 127) &^ 127     // both pieces begin at a cache line
 	return own, nil
 }

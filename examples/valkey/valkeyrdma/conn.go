@@ -14,9 +14,9 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// Conn is a net.Conn without half-close, which the protocol does not support. All bytes arrive in order, or the
-// connection fails. Any number of goroutines may use it; concurrent Writes do not mix. Write copies the data, and
-// returns once all of it is posted for sending.
+// Conn is a net.Conn. The protocol does not support half-close. All bytes arrive in order, or the connection fails. Any
+// number of goroutines may use it; concurrent Writes do not interleave. Write copies the data and returns when all of
+// it has been posted.
 //
 // A connection has two goroutines, for completions and for events of the connection manager, until it is closed.
 type Conn struct {
@@ -28,7 +28,7 @@ type Conn struct {
 
 	readDeadline, writeDeadline *deadline
 	reading, writing            sync.Mutex    // held by Read and by Write
-	readable, writable          chan struct{} // hold a token if something has happened that Read or Write may wait for
+	readable, writable          chan struct{} // hold a token if Read or Write must check again
 	moved                       chan struct{} // the same for Close
 	dead                        chan struct{} // closed when the connection fails or ends
 	closed                      chan struct{} // closed by Close
@@ -36,13 +36,13 @@ type Conn struct {
 	ctx      context.Context // of the goroutines
 	cancel   context.CancelFunc
 	stopPump context.CancelFunc
-	pumped   chan struct{} // closed when the goroutine for completions has ended
+	pumped   chan struct{} // closed when pump has returned
 	workers  sync.WaitGroup
 	once     sync.Once
 	ended    error
 
 	mu   sync.Mutex // guards the fields below
-	err  error      // why the connection has ended
+	err  error      // cause of the end of the connection
 	gone bool       // the peer has disconnected, so nothing can be sent
 	beat *time.Timer
 	receiver
@@ -61,7 +61,7 @@ func newConn(id *cm.ID, config Config, server bool) *Conn {
 	return c
 }
 
-// start starts the goroutines of an established connection and lends the peer memory.
+// start starts the goroutines of an established connection and grants the peer memory.
 func (c *Conn) start() {
 	c.local, c.remote = stream.Addr{AddrPort: c.id.LocalAddr()}, stream.Addr{AddrPort: c.id.PeerAddr()}
 	var pumping context.Context
@@ -121,8 +121,8 @@ func (c *Conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "rdma", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Read reads data that has arrived, and waits if there is none. It returns io.EOF once the peer has disconnected and
-// all its data was read. Kernels also disconnect for killed processes.
+// Read reads data that has arrived, or waits for data. It returns io.EOF when the peer has disconnected and all of its
+// data has been read. If the peer is killed, its kernel disconnects.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -138,7 +138,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 		case len(p) == 0:
 			return 0, nil
 		case unread > 0:
-			n := c.copyOut(p, unread) // only the reader uses this part of the ring
+			n := c.copyOut(p, unread) // only Read uses this part of the ring
 			c.mu.Lock()
 			c.read += uint64(n)
 			c.notify()
@@ -156,7 +156,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write writes p. It waits while the peer has no memory lent for it.
+// Write writes p. It waits while the peer grants no memory.
 func (c *Conn) Write(p []byte) (written int, err error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()

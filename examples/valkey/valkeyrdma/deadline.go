@@ -16,7 +16,7 @@ type deadline struct {
 
 func newDeadline() *deadline { return &deadline{over: make(chan struct{})} }
 
-// set changes the deadline; the zero time means none.
+// set changes the deadline. The zero time means no deadline.
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -54,7 +54,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// signal leaves a token for the next goroutine that waits.
+// signal stores a token for the next waiting goroutine.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

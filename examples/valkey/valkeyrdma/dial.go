@@ -18,7 +18,7 @@ func Dial(ctx context.Context, address string) (*Conn, error) {
 	return (*Config)(nil).Dial(ctx, address)
 }
 
-// Dial connects to a server at "host:port". If a host has several addresses, Dial tries one after the other.
+// Dial connects to a server at "host:port". If a host has several addresses, Dial tries them in order.
 func (c *Config) Dial(ctx context.Context, address string) (*Conn, error) {
 	config, err := c.complete()
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *Conn) connect(ctx context.Context, to netip.AddrPort) error {
 	return c.id.Connect(ctx, connParam(), nil)
 }
 
-// open creates the objects of the connection, whose ID has a device.
+// open creates the objects of a connection. Its ID must have a device.
 func (c *Conn) open() error {
 	return c.link.open(c.id, c.config.Buffer)
 }

@@ -26,7 +26,7 @@ func TestHostilePeers(t *testing.T) {
 	both, clients, servers := []bool{false, true}, []bool{false}, []bool{true}
 	for name, test := range map[string]struct {
 		do   func(p *peer)
-		to   []bool // whether the Conn serves
+		to   []bool // roles of the Conn: server or client
 		want string
 	}{
 		"an empty command":                {bytes(), both, "a command of 0 bytes"},
@@ -38,7 +38,7 @@ func TestHostilePeers(t *testing.T) {
 			"announced 4097 bytes, wrote 1"},
 		"more than there is room for, in steps": {func(p *peer) {
 			p.write(0, piece-1, piece-1)
-			p.write(0, 2, 2) // the next piece has not been lent
+			p.write(0, 2, 2) // the next piece has not been granted
 		}, both, "wrote 2 bytes, has room for 1"},
 		"less than announced":         {func(p *peer) { p.write(0, 10, 20) }, both, "announced 20 bytes, wrote 10"},
 		"more than announced":         {func(p *peer) { p.write(0, 20, 10) }, both, "announced 10 bytes, wrote 20"},
@@ -63,7 +63,7 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
-// TestInvalidMemory checks a peer that lends memory that does not exist.
+// TestInvalidMemory tests a peer that grants memory that does not exist.
 func TestInvalidMemory(t *testing.T) {
 	c, p := meet(t, false, Config{})
 	p.sendCommand(command{opcode: registerXferMemory, place: place{4096, ^uint32(0), p.ringMR.RKey()}})

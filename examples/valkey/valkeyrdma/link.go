@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-// Sizes of a connection's queues and memory. With the slots that rdma adds for its markers, the depths are powers of
-// two, to which devices round up. Peers in C also have 1,024 receives.
+// Sizes of a connection's queues and memory. Devices round depths up to powers of two, so the depths are powers of two
+// minus the slot that package rdma adds. Peers in C also have 1,024 receives.
 const (
 	recvDepth   = 1023
 	sendDepth   = 63
@@ -19,7 +19,7 @@ const (
 	inline      = 64
 	stagingSize = 256 << 10
 	maxPiece    = stagingSize / 4
-	pieces      = 2 // in which the memory is lent to the peer
+	pieces      = 2 // pieces of the memory for the peer
 )
 
 // link holds the RDMA objects of a connection. Each connection has its own protection domain, so that no peer can write
@@ -30,14 +30,14 @@ type link struct {
 	cq      *rdma.CQ
 	qp      *rdma.QP
 
-	ring    *rdma.Buffer // lent to the peer
-	own     *rdma.Buffer // receives, then commands to send, then staging
+	ring    *rdma.Buffer // memory for the peer
+	own     *rdma.Buffer // memory of receives, then of commands to send, then staging
 	ringMR  *rdma.MR
 	ownMR   *rdma.MR
 	sends   *rdma.SendBatch
 	recvs   *rdma.RecvBatch
-	inline  int    // largest inline data of a request
-	staging []byte // the part of own with data that is being sent
+	inline  int    // maximum inline data of a request in bytes
+	staging []byte // the part of own for data that is being sent
 }
 
 // Offsets of the parts of own.
@@ -46,7 +46,7 @@ const (
 	stagingAt  = commandsAt + sendDepth*commandSize
 )
 
-// open creates the objects for an ID that has a device, and posts all receives.
+// open creates the objects of a connection and posts all receives. The ID must have a device.
 func (l *link) open(id *cm.ID, buffer int) error {
 	device, err := id.Device()
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *link) postRecvs() error {
 	return err
 }
 
-// command returns the message received at a slot.
+// command returns the message received in a slot.
 func (l *link) command(slot uint64, length uint32) []byte {
 	return l.own.Bytes()[slot*commandSize:][:min(length, commandSize):commandSize]
 }

@@ -41,8 +41,8 @@ func Listen(ctx context.Context, address string) (*Listener, error) {
 	return (*Config)(nil).Listen(ctx, address)
 }
 
-// Listen listens at "host:port"; if a host has several addresses, at the first. An empty host means all addresses of
-// all devices, and port 0 a free port, which Addr returns. ctx limits the lookup of the host.
+// Listen listens at "host:port". If the host has several addresses, it uses the first. An empty host means all
+// addresses of all devices, and port 0 a free port, which Addr returns. ctx limits the lookup of the host.
 func (c *Config) Listen(ctx context.Context, address string) (*Listener, error) {
 	config, err := c.complete()
 	if err != nil {
@@ -66,7 +66,7 @@ func (c Config) listen(at stream.Addr) (*Listener, error) {
 		return nil, err
 	}
 	if err = id.Bind(at.AddrPort); err == nil {
-		err = id.Listen(0) // the largest backlog: places limits the requests
+		err = id.Listen(0) // 0: the largest backlog; places limits requests instead
 	}
 	if err != nil {
 		return nil, errors.Join(err, id.Close())
@@ -81,7 +81,7 @@ func (c Config) listen(at stream.Addr) (*Listener, error) {
 // Addr returns a [stream.Addr].
 func (l *Listener) Addr() net.Addr { return l.local }
 
-// serve accepts requests. Those that wait for a place have no memory of a connection yet.
+// serve accepts requests. Requests that wait for a place have no connection memory yet.
 func (l *Listener) serve() {
 	for {
 		id, e, err := l.id.GetRequest(l.ctx)
@@ -90,7 +90,7 @@ func (l *Listener) serve() {
 			l.places.Go(l.ctx, id.PeerAddr().Addr(), func() { l.handshake(id) }, func() {
 				l.released(id.Close()) // rejects the request
 			})
-		case e.Listener != nil: // a request was lost for lack of resources
+		case e.Listener != nil: // a request was dropped for lack of resources
 		default:
 			l.failure = err
 			close(l.failed)
@@ -99,7 +99,7 @@ func (l *Listener) serve() {
 	}
 }
 
-// handshake answers a request and passes the connection to Accept.
+// handshake accepts a request and passes the connection to Accept.
 func (l *Listener) handshake(id *cm.ID) {
 	c := newConn(id, l.config, true)
 	if err := c.accept(l.ctx); err != nil {

@@ -22,12 +22,12 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// peer is the other end of a Conn. It does not follow the protocol, but sends messages that a test chooses.
+// peer is the other end of a Conn. It does not implement the protocol, but sends the messages that a test chooses.
 type peer struct {
 	t  *testing.T
 	id *cm.ID
 	link
-	lent place // by the Conn
+	lent place // memory that the Conn has granted
 }
 
 const peerBuffer = 1 << 20
@@ -155,7 +155,7 @@ func (p *peer) sendCommand(cmd command) {
 	p.send(b[:])
 }
 
-// write writes n bytes at an offset of the memory that the Conn has lent, and announces another number of bytes.
+// write writes n bytes at an offset of the memory that the Conn has granted, and announces a number of bytes.
 func (p *peer) write(offset, n, announced uint32) {
 	p.sends.Reset()
 	p.sends.WriteImm(0, p.lent.address+uint64(offset), p.lent.key, ibv.ToBE32(announced)).
@@ -164,7 +164,7 @@ func (p *peer) write(offset, n, announced uint32) {
 	require.NoError(p.t, err)
 }
 
-// lend lends the Conn memory.
+// lend grants the Conn memory.
 func (p *peer) lend() {
 	p.sendCommand(command{opcode: registerXferMemory,
 		place: place{p.ringMR.Address(), uint32(p.ring.Len()), p.ringMR.RKey()}})

@@ -44,7 +44,7 @@ func pipe(t *testing.T, config Config) (client, server *Conn) {
 	return client, server
 }
 
-// TestNetConn runs the tests of golang.org/x/net with each end in both roles.
+// TestNetConn runs the conformance tests of golang.org/x/net with each end in both roles.
 func TestNetConn(t *testing.T) {
 	for name, swap := range map[string]bool{"client first": false, "server first": true} {
 		t.Run(name, func(t *testing.T) {

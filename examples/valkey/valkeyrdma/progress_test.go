@@ -54,8 +54,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// TestSmallWritesDoNotOutrunReceives checks a busy server that does not repost its receives, with clients that do not
-// retry: the client stops in time and continues when the server has answered.
+// TestSmallWritesDoNotOutrunReceives tests a busy server that does not repost receives. The client, whose device does
+// not retry, must stop sending in time, and continue when the server has replied.
 func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 	c, p := meet(t, false, Config{KeepAlive: -1})
 	p.lend()
@@ -80,9 +80,9 @@ func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, getServerFeature, what.opcode)
 			if got < maxUnansweredData {
-				time.Sleep(50 * time.Millisecond) // the client could send all although the server is busy
+				time.Sleep(50 * time.Millisecond) // time for the client to send too much
 			}
-			require.NoError(t, p.postRecvs()) // of all earlier messages, as valkey-server does
+			require.NoError(t, p.postRecvs()) // repost the receives of all earlier messages, as valkey-server does
 			p.sendCommand(command{opcode: getServerFeature})
 		}
 		p.addRecv(wc.WRID &^ recvBit)
@@ -90,8 +90,8 @@ func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 	assert.NoError(t, <-written)
 }
 
-// TestWaitsForReceives checks that a client that posts no receives for a while still gets all data that the server has
-// written before Close, including unsent data and more than the server has slots and memory for.
+// TestWaitsForReceives checks that a client that posts receives late still gets all data that the server wrote before
+// Close, even more than the server has slots and memory for.
 func TestWaitsForReceives(t *testing.T) {
 	for _, many := range []int{20, 60} {
 		waitForReceives(t, many)
@@ -131,7 +131,7 @@ func waitForReceives(t *testing.T, many int) {
 	assert.NoError(t, <-closed)
 }
 
-// TestServerAnswers checks that the server answers each request of a client with the request's selection.
+// TestServerAnswers checks that the server's reply to each request contains the request's selection.
 func TestServerAnswers(t *testing.T) {
 	_, p := meet(t, true, Config{KeepAlive: -1})
 	for i := range 3 {
@@ -195,7 +195,7 @@ func TestManyConnections(t *testing.T) {
 	serving.Wait()
 }
 
-// TestListenerCloses checks that a listener can be closed with connections that were not accepted.
+// TestListenerCloses checks that a listener can be closed while connections wait for Accept.
 func TestListenerCloses(t *testing.T) {
 	config := &Config{Backend: rdmatest.NewFabric(t, soft.Options{})}
 	l, err := config.Listen(t.Context(), "127.0.0.1:0")

@@ -18,7 +18,7 @@ import (
 
 const completionsAtOnce = 32
 
-// drainTimeout is the time that a device has to complete posted requests after the peer has disconnected.
+// drainTimeout limits the wait for posted requests to complete after the peer has disconnected.
 const drainTimeout = 10 * time.Second
 
 // pump handles completions until the connection or ctx ends.
@@ -113,7 +113,7 @@ func (c *Conn) end(err error) {
 	c.fail(err)
 }
 
-// peerLeft handles everything that arrived before the peer disconnected, then ends the connection.
+// peerLeft handles all messages that arrived before the peer disconnected, and then ends the connection.
 func (c *Conn) peerLeft() {
 	c.mu.Lock()
 	c.gone = true
@@ -140,7 +140,7 @@ func (c *Conn) peerLeft() {
 	c.end(io.EOF)
 }
 
-// ending returns the error of a Read after the end of the connection.
+// ending returns the error of a Read or Write after the end of the connection.
 func (c *Conn) ending(op string, err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.EOF

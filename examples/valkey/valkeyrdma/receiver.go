@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// receiver is the progress of receiving, counted from the beginning. The memory for the peer is a ring, which is lent
-// piece by piece: the peer fills one piece before it writes to the next.
+// receiver counts the progress of receiving since the start of the connection. The memory for the peer is a ring, which
+// is granted in pieces: the peer fills one piece before it writes to the next.
 type receiver struct {
 	lent    uint64 // pieces
 	arrived uint64 // bytes
@@ -18,13 +18,14 @@ type receiver struct {
 
 func (r *receiver) unread() uint64 { return r.arrived - r.read }
 
-// mayLend reports whether the peer has filled the last piece and the next one has been read. The ring has size bytes.
+// mayLend reports whether the next piece can be granted: the peer has filled the last piece, and the next one has been
+// read. The ring has size bytes.
 func (r *receiver) mayLend(size uint64) bool {
 	piece := size / pieces
 	return r.arrived == r.lent*piece && (r.lent+1)*piece <= r.read+size
 }
 
-// next returns the next piece to lend.
+// next returns the next piece to grant.
 func (c *Conn) next() place {
 	piece := uint64(c.ring.Len() / pieces)
 	return place{c.ringMR.Address() + c.lent%pieces*piece, uint32(piece), c.ringMR.RKey()}
@@ -44,7 +45,7 @@ func (c *Conn) received(wc *ibv.WC) error {
 	switch wc.Opcode {
 	case ibv.WC_RECV_RDMA_WITH_IMM:
 		n, lent := wc.ImmData().Host(), c.lent*uint64(c.ring.Len()/pieces)
-		if n != wc.ByteLen { // further bytes would be old ones
+		if n != wc.ByteLen { // the rest of the announced bytes would be old data
 			return fmt.Errorf("%w: announced %d bytes, wrote %d", ErrProtocol, n, wc.ByteLen)
 		}
 		if uint64(n) > lent-c.arrived {

@@ -9,36 +9,36 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// sender is the progress of sending, counted from the beginning.
+// sender counts the progress of sending since the start of the connection.
 type sender struct {
-	peerMemory place  // the memory that the peer has lent
+	peerMemory place  // the memory that the peer has granted
 	written    uint32 // bytes written to it
 
 	posted     uint64 // messages
 	completed  uint64 // messages whose send has completed
-	accepted   uint64 // bytes of the program in posted messages
-	delivered  uint64 // bytes of the program in messages whose send has completed
+	accepted   uint64 // bytes of user data in posted messages
+	delivered  uint64 // bytes of user data in messages whose send has completed
 	ends       [sendDepth]uint64
-	staged     uint64 // bytes that were copied into staging
-	unstaged   uint64 // bytes of staging that were freed
-	unsignaled uint64 // bytes that were staged since the last signaled send
+	staged     uint64 // bytes copied to staging
+	unstaged   uint64 // bytes of staging freed
+	unsignaled uint64 // bytes staged since the last signaled send
 	stagedAt   [sendDepth]uint64
 
-	// A client counts the messages that the server may have no receive for. See hasCredit.
-	requested uint64 // messages up to the last request for an answer, or 0
-	answered  uint64 // messages up to the last request that the server has answered
-	requests  int    // requests of the peer that need an answer
-	selected  uint16 // by the last of them
+	// A client counts the messages for which the server may have no receive. See hasCredit.
+	requested uint64 // messages up to the last getServerFeature, or 0
+	answered  uint64 // messages up to the last getServerFeature that the server has answered
+	requests  int    // requests of the peer that need a reply
+	selected  uint16 // value of the last of them
 }
 
-// Slots of the send queue that are reserved for commands, so that both ends can always lend memory and answer.
+// Slots of the send queue that are reserved for commands, so that both ends can always grant memory and reply.
 const reservedForCommands = 4
 
-// valkey-server has receives for 1,024 messages, and reposts each when it handles the message. It accepts connections
-// with rnr_retry_count = 0, so a client that sends more small messages than this while the server is busy with a long
-// command would lose the connection. The server handles getServerFeature in order: when it answers, it has reposted the
-// receives of all earlier messages. A client sends no more messages than the limits below without an answer. A server
-// needs no such limit, because its clients have rnr_retry_count = 7.
+// valkey-server has 1,024 receives and reposts each when it handles the message. It accepts connections with
+// rnr_retry_count = 0, so a client would lose the connection if it sent more messages while the server executes a long
+// command. The server handles getServerFeature in order: when it replies, it has reposted the receives of all earlier
+// messages. A client therefore sends no more messages without a reply than the limits below. Servers need no limit,
+// because clients have rnr_retry_count = 7.
 const (
 	askEvery          = 256
 	maxUnansweredData = 960
@@ -46,7 +46,7 @@ const (
 	infiniteRetry     = 7
 )
 
-// hasCredit reports whether fewer than most messages are unanswered. Servers always have credit.
+// hasCredit reports whether fewer than most messages are unconfirmed. Servers always have credit.
 func (c *Conn) hasCredit(most uint64) bool { return c.server || c.posted-c.answered < most }
 
 // canSendCommand reports whether a command may be sent now.
@@ -54,8 +54,8 @@ func (c *Conn) canSendCommand() bool {
 	return c.posted-c.completed < sendDepth && c.hasCredit(maxUnanswered)
 }
 
-// room returns how many of n bytes may be sent now in one message. If staging is nearly full, it returns 0 instead of a
-// small number: half of staging becomes free soon.
+// room returns how many of n bytes can be sent now in one message. If staging is nearly full, it returns 0 instead of a
+// small number, because half of staging becomes free soon.
 func (c *Conn) room(n int) int {
 	n = min(n, maxPiece, int(c.peerMemory.length-c.written))
 	if n == 0 || c.posted-c.completed+reservedForCommands >= sendDepth || !c.hasCredit(maxUnansweredData) {
@@ -67,10 +67,10 @@ func (c *Conn) room(n int) int {
 	if stagingSize-(c.staged-c.unstaged) < uint64(n) {
 		return 0
 	}
-	return min(n, stagingSize-int(c.staged%stagingSize)) // contiguous
+	return min(n, stagingSize-int(c.staged%stagingSize)) // contiguous bytes
 }
 
-// postData sends data for which room has returned the length. The caller holds mu.
+// postData sends data whose length is a result of room. The caller holds mu.
 func (c *Conn) postData(p []byte) error {
 	c.sends.Reset()
 	imm := ibv.ToBE32(uint32(len(p)))
@@ -135,13 +135,13 @@ func (c *Conn) post(w rdma.SendRequest, signaled bool) error {
 	return nil
 }
 
-// sent records that sends up to a number have completed.
+// sent records that all sends up to a number have completed.
 func (c *Conn) sent(number uint64) {
 	c.unstaged = c.stagedAt[number%sendDepth]
 	c.completed, c.delivered = number+1, c.ends[number%sendDepth]
 }
 
-// askServer requests an answer from time to time, which shows that the server has handled all earlier messages.
+// askServer regularly sends getServerFeature. The reply shows that the server has handled all earlier messages.
 func (c *Conn) askServer() {
 	if c.server || c.requested > c.answered || c.posted-c.answered < askEvery {
 		return
@@ -173,7 +173,7 @@ func (c *Conn) handleCommand(cmd command) error {
 	return nil
 }
 
-// notify sends the commands that the peer waits for, as far as there are slots. The caller holds mu.
+// notify sends the commands that the peer waits for, while there are free slots. The caller holds mu.
 func (c *Conn) notify() {
 	if c.mayLend(uint64(c.ring.Len())) && c.trySendCommand(c.canSendCommand(),
 		command{opcode: registerXferMemory, place: c.next()}) {

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// TestHostileHost checks that a host that requests connections and never confirms them does not block two peers on
+// TestHostileHost checks that a host that requests connections and never confirms them does not block clients on
 // another host.
 func TestHostileHost(t *testing.T) {
 	fabric := func(address string) *soft.Fabric {

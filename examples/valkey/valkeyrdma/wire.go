@@ -11,10 +11,10 @@ import (
 type opcode uint16
 
 const (
-	getServerFeature   opcode = iota // a client's request; the server's answer has the same opcode
+	getServerFeature   opcode = iota // request of a client; the server's reply has the same opcode
 	setClientFeature                 // no features are defined yet
-	keepalive                        // shows that its sender is alive
-	registerXferMemory               // lends memory, which the peer fills once, from the beginning
+	keepalive                        // keeps the connection alive
+	registerXferMemory               // grants memory, which the peer fills once, from the beginning
 )
 
 const commandSize = 32
@@ -22,12 +22,12 @@ const commandSize = 32
 // command is a control message.
 type command struct {
 	opcode   opcode
-	selected uint16 // of getServerFeature; the server returns it
+	selected uint16 // of getServerFeature; returned by the server
 	features uint64
 	place    place // of registerXferMemory
 }
 
-// place is memory that an end lends its peer.
+// place is memory that an end grants its peer.
 type place struct {
 	address uint64
 	length  uint32
@@ -57,7 +57,7 @@ func (c command) marshal() (b [commandSize]byte) {
 	return b
 }
 
-// parse decodes a message of a peer. The peer has chosen its length.
+// parse decodes a message of a peer, which may have any length.
 func parse(b []byte) (c command, err error) {
 	if len(b) != commandSize {
 		return c, fmt.Errorf("%w: a command of %d bytes; want %d", ErrProtocol, len(b), commandSize)

@@ -15,7 +15,7 @@ import (
 
 type ioctlsCmd struct {
 	Kernel  string   `help:"Kernel, as in the name of the file: 6.1." required:"" placeholder:"6.1"`
-	Modules []string `arg:"" help:"Uncompressed modules of that kernel: ib_uverbs.ko, ib_uverbs_support.ko." type:"existingfile" placeholder:"MODULE"`
+	Modules []string `arg:"" help:"Uncompressed modules of that kernel: ib_uverbs.ko, ib_uverbs_support.ko, and drivers." type:"existingfile" placeholder:"MODULE"`
 }
 
 // Help is printed by --help.
@@ -36,9 +36,9 @@ func (c *ioctlsCmd) Run(t tree) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		source := "ib_uverbs of Linux " + kernel
+		source := "Linux " + kernel
 		if s.Source != "" && s.Source != source {
-			return fmt.Errorf("%s: a module of Linux %s; the first one is %s", path, kernel, s.Source)
+			return fmt.Errorf("%s: a module of %s; the first one is of %s", path, source, s.Source)
 		}
 		s.Source, s.Attrs = source, append(s.Attrs, attrs...)
 	}

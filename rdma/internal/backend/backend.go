@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package backend accesses devices of software backends, which are written in Go.
+// Package backend calls the functions of software backends, which are written in Go.
 package backend
 
 import (
@@ -12,8 +12,9 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Path returns the path to a function of a software backend: the backend, if it is a Path, or the function of the slot.
-// It is nil for a C function. It panics for an address of a backend without a function.
+// Path returns the path to a function of a software backend: the backend itself if it implements Path, or else the
+// function in the slot. It returns nil for a C function, and panics if the address belongs to a backend but has no
+// function.
 func Path(fn uintptr) datapath.Path {
 	b := runtime.BackendOf(fn)
 	if p, ok := b.(datapath.Path); ok {
@@ -25,7 +26,7 @@ func Path(fn uintptr) datapath.Path {
 	return function(runtime.SlotOf(fn))
 }
 
-// function is a backend's function. Only the method that is named after the function, and Run, are valid.
+// function is one function of a backend. Only the method named after that function, and Run, may be called.
 type function runtime.SlotFunc
 
 func (f function) call(a, b, c uintptr) int32 {
@@ -65,5 +66,5 @@ func (f function) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
 	return f.call(uintptr(unsafe.Pointer(cq)), only, 0)
 }
 
-// Run runs a program, whose calls must be of the backend's functions.
+// Run runs a program. All of its calls must be to the backend's functions.
 func (f function) Run(p *program.Program) int32 { return p.Run(runtime.Blocking) }

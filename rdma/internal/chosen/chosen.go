@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package chosen returns the device that the environment selects for programs that name none, and selects rdma-core or
-// package native for devices of the kernel.
+// Package chosen selects the backend for programs that name none: by the environment, or rdma-core or package native
+// for the kernel's devices.
 package chosen
 
 import (
@@ -14,31 +14,30 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Variable is the environment variable with the name of the device. Programs with more rights than their user ignore
-// it.
+// Variable is the environment variable with the name of the device. Programs with elevated privileges ignore it.
 const Variable = "GOVERBS_DEVICE"
 
-// Device returns the name, or "".
+// Device returns the value of Variable, or "".
 func Device() string { return rights.Getenv(Variable) }
 
-// Hint returns how to get a software device if the native library has no device.
+// Hint returns an instruction for using a software device, for errors about missing RDMA devices.
 func Hint() string {
 	const hint = "set " + Variable + "=soft0 in the environment to use the software devices"
 	name := Device()
 	switch of, err := shared(name); {
 	case IsWired(name), err == nil && of != nil:
-		return fmt.Sprintf("%s=%q is for calls that name no backend, and runtime.Native is rdma-core",
+		return fmt.Sprintf("%s=%q applies only to calls without a backend, and runtime.Native is rdma-core",
 			Variable, name)
 	case strings.HasPrefix(name, "soft"):
-		return fmt.Sprintf("%s; it is %q, which is not one of them: one with an address of this machine is "+
+		return fmt.Sprintf("%s; its value %q is not a software device: for one with an address of this machine, use "+
 			"%sADDRESS", hint, name, soft.Prefix)
 	case name != "":
-		return fmt.Sprintf("%s; it is %q, which is not one of them", hint, name)
+		return fmt.Sprintf("%s; its value %q is not a software device", hint, name)
 	}
 	return hint
 }
 
-// IsWired reports whether a device's name has an address, at which other processes reach it.
+// IsWired reports whether other processes can reach a device, that is, whether its name contains an address.
 func IsWired(device string) bool { return strings.HasPrefix(device, soft.Prefix) }
 
 // Of returns b, or the backend that the environment selects if b is nil. It is never nil.
@@ -49,8 +48,9 @@ func Of(backend runtime.Backend) (runtime.Backend, error) {
 	return Backend()
 }
 
-// Backend returns the software fabric of the named device, package native for a name like "native:rxe0", or otherwise
-// the backend of Kernel. It creates a fabric, and opens a device with an address, only if that device is named.
+// Backend returns the backend that the environment selects: the software fabric of a named device, package native for a
+// name like "native:rxe0", or otherwise that of Kernel. It creates a fabric, or opens a device with an address, only if
+// that device is named.
 func Backend() (runtime.Backend, error) {
 	name := Device()
 	switch {
@@ -79,7 +79,7 @@ func Backend() (runtime.Backend, error) {
 	return fabric, nil
 }
 
-// shared returns the fabric of soft.Default if it has a device of the name, or nil.
+// shared returns the fabric of soft.Default if it has a device with the name, or nil.
 func shared(name string) (*soft.Fabric, error) {
 	fabric, err := soft.Default()
 	if err != nil {

@@ -13,11 +13,11 @@ func TestHint(t *testing.T) {
 	for name, want := range map[string]string{
 		"": "set GOVERBS_DEVICE=soft0 in the environment to use the software devices",
 		"soft7": "set GOVERBS_DEVICE=soft0 in the environment to use the software devices; " +
-			`it is "soft7", which is not one of them: one with an address of this machine is soft@ADDRESS`,
+			`its value "soft7" is not a software device: for one with an address of this machine, use soft@ADDRESS`,
 		"mlx7": "set GOVERBS_DEVICE=soft0 in the environment to use the software devices; " +
-			`it is "mlx7", which is not one of them`,
-		"soft1": `GOVERBS_DEVICE="soft1" is for calls that name no backend, and runtime.Native is rdma-core`,
-		"soft@192.0.2.1": `GOVERBS_DEVICE="soft@192.0.2.1" is for calls that name no backend, and runtime.Native is ` +
+			`its value "mlx7" is not a software device`,
+		"soft1": `GOVERBS_DEVICE="soft1" applies only to calls without a backend, and runtime.Native is rdma-core`,
+		"soft@192.0.2.1": `GOVERBS_DEVICE="soft@192.0.2.1" applies only to calls without a backend, and runtime.Native is ` +
 			"rdma-core",
 	} {
 		t.Setenv(Variable, name)

@@ -11,12 +11,12 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// NativeVariable is the environment variable that selects package native for devices of the kernel if it is 1. Programs
-// with more rights than their user ignore it.
+// NativeVariable is an environment variable: 1 selects package native for the kernel's devices. Programs with elevated
+// privileges ignore it.
 const NativeVariable = "GOVERBS_NATIVE"
 
-// Kernel returns the backend for devices of the kernel: runtime.Native, which is rdma-core, or package native's if
-// NativeVariable selects it or libibverbs cannot be opened.
+// Kernel returns the backend for the kernel's devices: package native if NativeVariable selects it or libibverbs cannot
+// be opened, and otherwise runtime.Native, which is rdma-core.
 func Kernel() (runtime.Backend, error) {
 	forced := rights.Getenv(NativeVariable) == "1"
 	if !forced && libibverbs.Library.Open() == nil {
@@ -29,7 +29,7 @@ func Kernel() (runtime.Backend, error) {
 	case forced:
 		return nil, fmt.Errorf("%s=1: %w", NativeVariable, err)
 	}
-	return runtime.Native, nil // its error explains why libibverbs cannot be opened
+	return runtime.Native, nil // its errors explain why libibverbs cannot be opened
 }
 
 // IsNative reports whether a backend is package native's.
@@ -38,11 +38,11 @@ func IsNative(b runtime.Backend) bool {
 	return ok
 }
 
-// IsSoftware reports whether the devices of a backend are software, which has no limits of a driver and of pinned
-// memory. Those of package native are the kernel's.
+// IsSoftware reports whether a backend's devices are software in this process, which have no limits of drivers or of
+// pinned memory. Package native has the kernel's devices.
 func IsSoftware(b runtime.Backend) bool { return b != runtime.Native && !IsNative(b) }
 
-// Name names a backend in messages: "rdma-core 44.0", "native" or "software".
+// Name returns a backend's name for messages: "rdma-core 44.0", "native" or "software".
 func Name(b runtime.Backend) string {
 	switch {
 	case IsNative(b):
@@ -56,7 +56,7 @@ func Name(b runtime.Backend) string {
 	return "rdma-core"
 }
 
-// WithoutLibrary returns why this process cannot use rdma-core, or "" if it can.
+// WithoutLibrary returns the reason if this process cannot use rdma-core, and "" if it can.
 func WithoutLibrary() string {
 	if !runtime.OpensLibraries {
 		return "this build cannot use C libraries"

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/provider"
 )
 
-// release returns the release of rdma-core whose libibverbs this process has open, or "" if it is unknown.
+// release returns the rdma-core release of the libibverbs that this process has open, or "" if it is unknown.
 func release() string {
 	address, err := libibverbs.Library.Symbol("ibv_get_device_list")
 	if err != nil || address == 0 {
@@ -20,7 +20,7 @@ func release() string {
 	return releaseIn(filepath.Base(file))
 }
 
-// releaseIn returns the release that the name of libibverbs' file ends with: libibverbs.so.1.14.44.0.
+// releaseIn returns the rdma-core release at the end of libibverbs' file name, such as libibverbs.so.1.14.44.0.
 func releaseIn(name string) string {
 	version, _ := strings.CutPrefix(name, "libibverbs.so.")
 	if parts := strings.Split(version, "."); len(parts) == 4 && version != name {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package counted publishes a program's device counters if GOVERBS_STATS is set. Queues count modulo 2³² in any case;
-// this package reads their positions from time to time.
+// Package counted publishes a program's device counters if GOVERBS_STATS is set. Queues count modulo 2³² anyway; this
+// package reads their counters from time to time and extends them.
 package counted
 
 import (
@@ -12,18 +12,18 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Device has the counters of all devices with a name, open or not. A nil Device counts nothing.
+// Device has the counters of all open and closed devices with the same name. A nil Device counts nothing.
 type Device struct {
 	name     string
 	software bool
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
-	open map[any]*opened // with the name
+	open map[any]*opened // devices that are open
 	// +checklocks:mu
-	queues map[any][]*queue // of each object
+	queues map[any][]*queue // by object
 	// +checklocks:mu
-	past map[string]stats.Queue // totals of removed queues, by kind
+	past map[string]stats.Queue // totals of removed queues by kind
 }
 
 // opened is a device that is open.
@@ -32,27 +32,27 @@ type opened struct {
 	objects func(*stats.Device)
 }
 
-// Positions returns the numbers of completed and posted requests of a queue, both modulo 2³² and off by the same
-// constant, and the capacity of the queue, or 0 if it does not count them.
+// Positions returns the numbers of completed and posted requests of a queue, modulo 2³² and with the same offset, and
+// the queue's capacity, which is 0 if the queue does not count requests.
 type Positions func() (done, posted, slots uint32)
 
 // queue holds the counters of a queue.
 type queue struct {
 	kind         string
 	of           Positions
-	done, posted uint32 // at the last look
+	done, posted uint32 // at the last call of look
 	all          stats.Queue
 }
 
 var published struct {
 	begin sync.Once
-	mu    sync.Mutex // guards what follows; it is taken before that of a Device
+	mu    sync.Mutex // guards the fields below; locked before a Device's mu
 	// +checklocks:mu
 	byName map[string]*Device
 }
 
-// Open returns the counters of an opened device, or nil if nothing is published. objects adds its objects to a report,
-// and is called until Closed.
+// Open returns the counters of an opened device, or nil if nothing is published. Until Closed, objects is called to add
+// the device's objects to reports.
 func Open(device any, name string, backend runtime.Backend, objects func(*stats.Device)) *Device {
 	if !stats.On() {
 		return nil
@@ -75,7 +75,7 @@ func Open(device any, name string, backend runtime.Backend, objects func(*stats.
 	return c
 }
 
-// Closed removes a device.
+// Closed removes a closed device.
 func (c *Device) Closed(device any) {
 	if c == nil {
 		return
@@ -85,7 +85,7 @@ func (c *Device) Closed(device any) {
 	delete(c.open, device)
 }
 
-// Born adds the queues of an object, by kind.
+// Born adds the queues of a new object, by kind.
 func (c *Device) Born(object any, queues map[string]Positions) {
 	var own []*queue
 	for kind, of := range queues {
@@ -98,7 +98,7 @@ func (c *Device) Born(object any, queues map[string]Positions) {
 	c.queues[object] = own
 }
 
-// Gone keeps the counters of a destroyed object's queues.
+// Gone removes the queues of a destroyed object and keeps their counters.
 func (c *Device) Gone(object any) {
 	if c == nil {
 		return
@@ -109,14 +109,14 @@ func (c *Device) Gone(object any) {
 		q.look()
 		past := c.past[q.kind]
 		past.Posted += q.all.Posted
-		past.Done += q.all.Posted // the others are lost
+		past.Done += q.all.Posted // outstanding requests count as completed
 		c.past[q.kind] = past
 	}
 	delete(c.queues, object)
 }
 
-// look updates the sums. A rejected list that has already been counted is not subtracted: later requests take its
-// place.
+// look reads the queue's counters and extends the totals. It does not subtract a rejected list that it has already
+// counted; later requests reuse its numbers.
 func (q *queue) look() {
 	done, posted, slots := q.of()
 	if slots == 0 {

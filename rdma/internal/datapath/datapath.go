@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package datapath defines the interfaces between queues and their device. A Path consists of C functions of a provider
-// (package provider) or of a software backend (package backend), or is a data path of the program. A Runner also runs
-// programs. A Maker creates a Path for each queue: a Queue, which owns the memory of a queue that C created.
+// Package datapath defines the interfaces between queues and devices. A Path posts and polls: with C functions of a
+// provider (package provider), with a software backend (package backend), or with Go code of the program. A Runner is a
+// Path that also runs programs. A Maker is a Path that creates a Queue for each queue of C; the Queue then owns that
+// queue's memory.
 package datapath
 
 import (
@@ -21,49 +22,49 @@ type Path interface {
 	Arm(cq *ibv.CQ, solicitedOnly bool) int32 // ibv_req_notify_cq
 }
 
-// Runner is a Path whose device has functions for programs to call, such as ibv_wr_start and ibv_start_poll. With any
-// other Path, programs are posted as lists and poll with Poll.
+// Runner is a Path with functions that programs can call, such as ibv_wr_start and ibv_start_poll. With other Paths,
+// programs are converted: sends are posted as lists, and polls use Poll.
 type Runner interface {
 	Path
 	// Run runs a program and returns the int result of its last call.
 	Run(*program.Program) int32
 }
 
-// Maker is a Path that itself writes the queues of its device: it creates a Queue for each. Its own methods of Path
-// fail.
+// Maker is a Path that writes the queues of its device itself and creates a Queue for each. Its own Path methods fail.
 type Maker interface {
 	Path
 	CQ(cq *ibv.CQ) (Queue, error)
 	SRQ(srq *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (Queue, error)
-	// QP creates the path of a queue pair. everyOne is sq_sig_all.
+	// QP creates the path of a queue pair. everyOne is the queue pair's sq_sig_all.
 	QP(qp *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (Queue, error)
-	// Beside notes that C posts to a queue pair of the same device.
+	// Beside informs the Maker of a queue pair on the same device to which C posts.
 	Beside(qp *ibv.QP)
 }
 
-// Queue is the path of one completion queue, shared receive queue or queue pair. C only creates and destroys it.
-// Methods that do not apply to the kind of queue do nothing.
+// Queue is the path of one completion queue, shared receive queue or queue pair, which C only creates and destroys.
+// Methods that do not apply to that kind of queue do nothing.
 type Queue interface {
 	Path
-	// PollExtended is Poll, but sets each field of a successful completion to the value that the functions of an
+	// PollExtended is Poll that sets all fields of a successful completion, with the values that the functions of an
 	// extended completion queue return, such as ibv_wc_read_byte_len.
 	PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32
-	// PostOne posts one request of the usual kind and returns true, or does nothing and returns false. It panics only
-	// if memory of the request is not mapped. Callers hold the lock that Held has set.
+	// PostOne posts a request of a common kind and returns true. For others, it does nothing and returns false. It
+	// panics only if memory of the request is not mapped. The caller holds the lock that Held has set.
 	PostOne(w *ibv.SendWR) bool
-	// Held sets the lock that callers of PostOne and other posts hold, or of a completion queue, callers of Poll,
-	// PollExtended and Misused; all other methods of that take it. It is called before the first post or poll.
+	// Held sets a lock. For a queue pair, callers of PostOne and other posts hold it. For a completion queue, callers
+	// of Poll, PollExtended and Misused hold it, and its other methods lock it. Held is called before the first post or
+	// poll.
 	Held(by *lock.Lock)
 	// Reset is called after C has moved the queue pair to RESET.
 	Reset()
-	// Event is called for each event of the completion queue that was read.
+	// Event is called for each event of the completion queue that the program has read.
 	Event()
-	// Misused describes how C has used the queue, or returns "". Of a queue pair, it checks the send queue if sends is
-	// set, otherwise the receive queue. The caller prevents other posts there. Posts to a full queue call it
+	// Misused checks whether C has used the queue, and returns a description, or "". For a queue pair, sends selects
+	// the send queue or the receive queue. The caller prevents other posts to it. Posts to a full queue call Misused
 	// repeatedly.
 	Misused(sends bool) string
-	// Inspect is Misused for both queues, and also compares the requests themselves.
+	// Inspect is Misused for both queues that also compares the requests themselves.
 	Inspect() string
-	// End destroys the queue with a call of C, and returns its error.
+	// End calls destroy, which destroys the queue in C, and returns its error.
 	End(destroy func() error) error
 }

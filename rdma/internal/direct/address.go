@@ -10,9 +10,9 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// addressIn returns the offset of the address that requests carry in libmlx5's address handles. It is the same for all
-// handles. libmlx5 reports it for any handle from which it can read only the device. A program's handle may be closed,
-// which libmlx5 does not notice when it posts.
+// addressIn returns the offset in libmlx5's address handles of the address that requests contain. The offset is the
+// same for all handles. libmlx5 reports it for any handle from which it can read the device. Do not use a program's
+// handle: it may be closed, which libmlx5 does not notice when it posts.
 func (d *Queues) addressIn(c *ibv.Context) (uintptr, error) {
 	var any struct {
 		ibv.AH

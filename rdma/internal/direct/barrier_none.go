@@ -6,7 +6,7 @@ package direct
 
 import "unsafe"
 
-// supported is false: without barriers, a device would see stores in any order.
+// supported is false because this architecture has no barriers here, so a device could see stores in any order.
 const supported = false
 
 func publish(*uint32, uint32)                               { panic("no barriers") }

@@ -15,7 +15,7 @@ func isReceive(opcode uint8) bool {
 		opcode == mlx5dv.MLX5_CQE_RESP_ERR
 }
 
-// read converts a device's completion to a work completion. Like libmlx5, it does not change undefined fields. The
+// read converts a device's completion to a work completion. Like libmlx5, it leaves undefined fields unchanged. The
 // caller holds the queue's lock.
 func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	number := host32(e.SOPDropQPN) & 0xffffff
@@ -63,8 +63,8 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	return read
 }
 
-// extend sets the fields of a completion as libmlx5's extended completion queues do: all but the status and the opcode
-// come from the device's completion, whatever its kind.
+// extend sets the fields that libmlx5's extended completion queues return. All except the status and the opcode come
+// from the device's completion, regardless of its type.
 func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	if wc.Status != ibv.WC_SUCCESS {
 		return
@@ -87,24 +87,24 @@ func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	wc.DLIDPathBits = *e.MLPath() & 0x7f
 }
 
-// isPageFault reports whether on-demand memory was missing when the device received a message. It will be present at
-// the next attempt.
+// isPageFault reports whether a receive failed because on-demand memory was not present. It will be present at the next
+// attempt.
 func isPageFault(e *mlx5dv.MLX5ErrCQE) bool {
 	return e.Syndrome == mlx5dv.MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR &&
 		e.VendorErrSynd == mlx5dv.MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT
 }
 
-// finish returns the request of a completion. It has completed, and so have all before it.
+// finish returns the request of a completion and marks it and all requests before it as completed.
 func (q *sendQueue) finish(e *mlx5dv.MLX5CQE64) *sendRequest {
 	r := &q.requests[uint32(host16(e.WQECounter))&q.mask]
 	lock.StoreRelease32(&q.done, r.number)
 	return r
 }
 
-// completed reads the completion of a request that succeeded.
+// completed converts the completion of a successful send request.
 func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	r := &q.requests[uint32(host16(e.WQECounter))&q.mask]
-	length := uint32(0) // of data in the completion
+	length := uint32(0) // length of data inside the completion
 	switch host32(e.SOPDropQPN) >> 24 {
 	case mlx5dv.MLX5_OPCODE_RDMA_WRITE_IMM:
 		wc.WCFlags |= ibv.WC_WITH_IMM
@@ -133,7 +133,7 @@ func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	lock.StoreRelease32(&q.done, r.number)
 }
 
-// received reads the completion of a receive.
+// received converts the completion of a receive.
 func (p *queuePair) received(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	wc.ByteLen = host32(e.ByteCnt)
 	id, at, room := p.finish(e)
@@ -157,7 +157,7 @@ func (p *queuePair) received(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 		wc.WCFlags |= ibv.WC_WITH_INV
 		*wc.InvalidatedRKey() = host32(e.ImmInvalPKey)
 	}
-	flags := host32(*e.FlagsRQPN()) // two bits of the routing header, four of the service level, the sender's number
+	flags := host32(*e.FlagsRQPN()) // 2 bits of routing header, 4 of service level, 24 of the sender's number
 	if flags>>28&3 != 0 {
 		wc.WCFlags |= ibv.WC_GRH
 	}
@@ -166,7 +166,7 @@ func (p *queuePair) received(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	wc.PKeyIndex = uint16(host32(e.ImmInvalPKey))
 }
 
-// finish returns the receive of a completion: its wr_id and its entries.
+// finish returns the wr_id and the scatter entries of the receive of a completion.
 func (p *queuePair) finish(e *mlx5dv.MLX5CQE64) (id uint64, at unsafe.Pointer, room int) {
 	place := host16(e.WQECounter)
 	if s := p.srq; s != nil {
@@ -177,7 +177,7 @@ func (p *queuePair) finish(e *mlx5dv.MLX5CQE64) (id uint64, at unsafe.Pointer, r
 	return r.ids[at32], r.at(at32), int(r.stride / unit)
 }
 
-// release frees the place of the receive.
+// release frees the slot of a receive.
 func (p *queuePair) release(e *mlx5dv.MLX5CQE64) {
 	if p.srq != nil {
 		p.srq.free(host16(e.WQECounter))
@@ -186,7 +186,7 @@ func (p *queuePair) release(e *mlx5dv.MLX5CQE64) {
 	}
 }
 
-// status returns the status of a syndrome.
+// status converts a syndrome to a completion status.
 func status(syndrome uint8) ibv.WCStatus {
 	if int(syndrome) < len(statuses) && statuses[syndrome] != ibv.WC_SUCCESS {
 		return statuses[syndrome]

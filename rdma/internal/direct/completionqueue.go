@@ -13,25 +13,25 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// completionQueue is a ring that the device writes completions to. Each has an owner bit, which changes with each round
-// of the ring and so distinguishes new completions from those of the previous round.
+// completionQueue is a ring that the device writes completions to. Each completion has an owner bit that changes with
+// each round of the ring, which distinguishes new completions from those of the previous round.
 type completionQueue struct {
 	refusing
 	mu       lock.Lock
-	held     *lock.Lock // which replaces mu: callers of Poll hold it; or nil
-	last     *queuePair // whose completion was read last
+	held     *lock.Lock // replaces mu if not nil: callers of Poll hold it
+	last     *queuePair // queue pair of the last completion
 	first    unsafe.Pointer
-	size     uintptr // of a completion: 64 bytes, or 128, of which the last 64 are always present
+	size     uintptr // size of a completion: 64 or 128 bytes; the fixed part is the last 64
 	mask     uint32
-	round    uint32 // number of the bit of consumed that the owner bit has to equal
-	consumed uint32 // completions
+	round    uint32 // index of the bit of consumed that equals the owner bit
+	consumed uint32 // number of consumed completions
 	record   *record
-	events   atomic.Uint32 // number of received events, which is part of a request for the next one
+	events   atomic.Uint32 // number of received events; part of the next request for an event
 	bell     unsafe.Pointer
 	number   uint32
-	stranger uint32                // queue pair of a completion that cannot be read
+	stranger uint32                // number of an unknown queue pair that a completion named, or 0
 	pairs    map[uint32]*queuePair // by number
-	targets  map[uint32]*queuePair // stand for the receivers of XRC, by the index of their shared receive queue
+	targets  map[uint32]*queuePair // receivers of XRC, by the index of their shared receive queue
 	device   *Queues
 	c        *ibv.CQ
 }
@@ -39,13 +39,13 @@ type completionQueue struct {
 // record is the doorbell record of a completion queue.
 type record struct {
 	consumed atomic.Uint32
-	asked    uint32 // the requested event
+	asked    uint32 // the last request for an event
 }
 
 // Parts of completions that libmlx5's headers do not name.
 const (
 	cqe        = unsafe.Sizeof(mlx5dv.MLX5CQE64{})
-	formats    = 3 << 2 // in the last byte: where a small message is
+	formats    = 3 << 2 // mask in the last byte: location of a small message
 	compressed = 3 << 2 // not a completion, but the common part of several others
 	nobody     = 0      // number of a queue pair that does not exist
 )
@@ -57,17 +57,17 @@ func newCompletionQueue(d *Queues, c *ibv.CQ, out *mlx5dv.CQ) *completionQueue {
 		targets: map[uint32]*queuePair{}}
 }
 
-// Held sets the lock that callers of Poll, PollExtended and Misused hold, before the first of them.
+// Held sets the lock that callers of Poll, PollExtended and Misused hold. It is called before any of them.
 func (q *completionQueue) Held(by *lock.Lock) { q.held = by }
 
-// locked takes the queue's lock and returns it.
+// locked locks and returns the queue's lock.
 func (q *completionQueue) locked() *lock.Lock {
 	l := cmp.Or(q.held, &q.mu)
 	l.Lock()
 	return l
 }
 
-// add adds a queue pair that completes in q from now on; q may be nil.
+// add adds a queue pair whose completions arrive in q. q may be nil.
 func (q *completionQueue) add(p *queuePair) {
 	if q == nil {
 		return
@@ -77,7 +77,7 @@ func (q *completionQueue) add(p *queuePair) {
 	q.last = nil
 }
 
-// remove is the opposite of add.
+// remove undoes add.
 func (q *completionQueue) remove(p *queuePair) {
 	if q == nil {
 		return
@@ -89,20 +89,20 @@ func (q *completionQueue) remove(p *queuePair) {
 	q.last = nil
 }
 
-// at returns the completion with a number, counted from the creation of the queue.
+// at returns the completion with a number, counted since the creation of the queue.
 func (q *completionQueue) at(number uint32) *mlx5dv.MLX5CQE64 {
 	return (*mlx5dv.MLX5CQE64)(unsafe.Add(q.first, uintptr(number&q.mask)*q.size+q.size-cqe))
 }
 
-// there reports whether the device has written a completion. Other fields may be read after acquire.
+// there reports whether the device has written a completion. Its other fields may be read after acquire.
 func (q *completionQueue) there(number uint32) bool {
-	const last = unsafe.Offsetof(mlx5dv.MLX5CQE64{}.OpOwn) &^ 3 // the word that has the byte
+	const last = unsafe.Offsetof(mlx5dv.MLX5CQE64{}.OpOwn) &^ 3 // the word that contains OpOwn
 	word := (*atomic.Uint32)(unsafe.Add(unsafe.Pointer(q.at(number)), last)).Load()
 	own := uint8(word >> 24)
 	return own>>4 != mlx5dv.MLX5_CQE_INVALID && own&mlx5dv.MLX5_CQE_OWNER_MASK == uint8(number>>q.round&1)
 }
 
-// Poll reads completions, up to len(wcs) of them.
+// Poll reads up to len(wcs) completions.
 func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	if q.held != nil {
 		return q.take(wcs, false)
@@ -110,7 +110,7 @@ func (q *completionQueue) Poll(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	return q.poll(wcs, false)
 }
 
-// PollExtended is Poll, and sets all fields as the functions of libmlx5's extended completion queues do.
+// PollExtended is Poll that sets all fields, as the functions of libmlx5's extended completion queues do.
 func (q *completionQueue) PollExtended(_ *ibv.CQ, wcs []ibv.WC) int32 {
 	if q.held != nil {
 		return q.take(wcs, true)
@@ -135,7 +135,7 @@ func (q *completionQueue) take(wcs []ibv.WC, extended bool) int32 {
 		if ready == q.consumed {
 			break
 		}
-		acquire() // once for all
+		acquire() // once for all completions
 		for ; q.consumed != ready; q.consumed++ {
 			e := q.at(q.consumed)
 			switch q.read(e, &wcs[n]) {
@@ -145,7 +145,7 @@ func (q *completionQueue) take(wcs []ibv.WC, extended bool) int32 {
 				}
 				n++
 			case broken:
-				if n > 0 { // the next poll reports it
+				if n > 0 { // the next poll reports the error
 					q.tell()
 					return int32(n)
 				}
@@ -161,7 +161,7 @@ func (q *completionQueue) take(wcs []ibv.WC, extended bool) int32 {
 	return int32(n)
 }
 
-// tell publishes the number of consumed completions: the device may overwrite them, so they must not be read later.
+// tell publishes the number of consumed completions. The device may then overwrite them.
 func (q *completionQueue) tell() {
 	lock.StoreRelease32(&q.record.consumed, uint32(be32(q.consumed&0xffffff)))
 }
@@ -171,8 +171,8 @@ type outcome int
 
 const (
 	read    outcome = iota
-	dropped         // its queue pair was closed or reset
-	broken          // it is invalid
+	dropped         // the queue pair was closed or reset
+	broken          // the completion is invalid
 )
 
 // pair returns the queue pair with a number, or nil.
@@ -187,14 +187,14 @@ func (q *completionQueue) pair(number uint32) *queuePair {
 	return p
 }
 
-// pause returns when polls that have begun before are finished; q may be nil.
+// pause waits for polls in progress. q may be nil.
 func (q *completionQueue) pause() {
 	if q != nil {
 		defer q.locked().Unlock()
 	}
 }
 
-// drop drops all present completions of a queue pair; q may be nil.
+// drop drops all completions of a queue pair in the ring. q may be nil.
 func (q *completionQueue) drop(p *queuePair) {
 	if q == nil {
 		return
@@ -211,14 +211,14 @@ func (q *completionQueue) drop(p *queuePair) {
 	}
 }
 
-// target adds a shared receive queue of XRC: completions name it and a queue pair without a completion queue.
+// target adds a shared receive queue of XRC. Its completions name it, and a queue pair that has no completion queue.
 func (q *completionQueue) target(s *sharedQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.targets[s.index] = &queuePair{device: q.device, srq: s}
 }
 
-// forget is the opposite of target, and drops the completions. q may be nil.
+// forget undoes target and drops the queue's completions. q may be nil.
 func (q *completionQueue) forget(s *sharedQueue) {
 	if q == nil {
 		return
@@ -230,7 +230,7 @@ func (q *completionQueue) forget(s *sharedQueue) {
 	q.drop(p)
 }
 
-// owns reports whether a completion is one of the queue pair.
+// owns reports whether a completion belongs to the queue pair.
 func (p *queuePair) owns(e *mlx5dv.MLX5CQE64) bool {
 	number := host32(e.SOPDropQPN) & 0xffffff
 	if p.c != nil {
@@ -246,7 +246,7 @@ func (q *completionQueue) giveBack(e *mlx5dv.MLX5CQE64, p *queuePair) {
 	}
 }
 
-// Arm requests an event. Events are numbered, so that the device can distinguish new requests from answered ones.
+// Arm requests an event. The number of received events tells the device a new request from one already answered.
 func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 	defer q.locked().Unlock()
 	if q.misused() != "" {
@@ -265,9 +265,9 @@ func (q *completionQueue) Arm(_ *ibv.CQ, solicitedOnly bool) int32 {
 // Event counts an event.
 func (q *completionQueue) Event() { q.events.Add(1) }
 
-// Resize replaces the ring by another one with completions of the same size, where the device writes once exchange has
-// returned nil. The completions that were not polled move there. In the old ring they precede a completion that marks
-// its end, which counts as one that was consumed.
+// Resize replaces the ring. Completions keep their size. exchange makes the device write to the new ring. Completions
+// that were not polled are moved there. In the old ring, they precede a completion that marks the end of the ring and
+// counts as consumed.
 func (q *completionQueue) Resize(out *mlx5dv.CQ, exchange func() error) error {
 	defer q.locked().Unlock()
 	if err := exchange(); err != nil {

@@ -11,30 +11,30 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// register is a doorbell register in a page of the device. It has two halves, which alternate; if it has a size, a half
-// also accepts a complete request (BlueFlame), so that the device need not read it from memory.
+// register is a doorbell register in a page of the device. Its two halves are used alternately. If it has a size, a
+// half also accepts a complete request (BlueFlame), which the device then need not read from memory.
 type register struct {
 	at        unsafe.Pointer
-	size      uint32 // bytes of a half; 0: doorbells alone
-	other     uint32 // 0, or the distance of the half whose turn it is
+	size      uint32 // bytes of a half; 0: only doorbells
+	other     uint32 // offset of the half to use next: 0 or the size
 	blueFlame blueFlame
-	whole     [2]bool // a request of one block is written completely: if its data is elsewhere, and if it is inline
+	whole     [2]bool // write a single one-block request completely: not inline, inline
 
 	users  map[*queuePair]bool // guarded by registerTable.mu
-	shared atomic.Bool         // it has or had several users: posts hold mu
+	shared atomic.Bool         // has or had several users: posts hold mu
 	mu     sync.Mutex
 }
 
-// blueFlame selects the requests that are written to the register completely, if each is posted alone.
+// blueFlame selects which requests are written to the register completely, if posted alone.
 type blueFlame uint8
 
 const (
 	blueFlameAlways blueFlame = iota
-	blueFlameInline           // those with their data inside
+	blueFlameInline           // requests with inline data
 	blueFlameNever
 )
 
-// blueFlameOf returns the mode from libmlx5's environment variables.
+// blueFlameOf returns the mode that libmlx5's environment variables select.
 func blueFlameOf(env func(string) (value string, set bool)) blueFlame {
 	if never, set := env("MLX5_SHUT_UP_BF"); set && never != "0" {
 		return blueFlameNever
@@ -45,8 +45,8 @@ func blueFlameOf(env func(string) (value string, set bool)) blueFlame {
 	return blueFlameAlways
 }
 
-// ring notifies the device of n requests, of which control is the control segment of the last one: in the doorbell
-// record, which the device reads after a missed doorbell, and then in the register.
+// ring notifies the device of n new requests; control is the control segment of the last one. It writes the doorbell
+// record, which the device reads after a missed doorbell, and then the register.
 func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posting) {
 	record := uint32(be32(q.next & 0xffff))
 	if r.shared.Load() {
@@ -75,16 +75,16 @@ func (r *register) ring(q *sendQueue, control unsafe.Pointer, n uint32, p *posti
 	r.other ^= r.size
 }
 
-// Beside limits a register that libmlx5 also uses to writes of 8 bytes: complete requests would mix, because neither
-// side has access to the other one's half or lock.
+// Beside limits a register that libmlx5 also uses to writes of 8 bytes: complete requests of the two sides would mix,
+// because neither side knows which half the other one uses, or its lock.
 func (d *Queues) Beside(c *ibv.QP) {
-	if d.initObj == nil { // native posts by the same register
+	if d.initObj == nil { // a queue pair of package native, which posts through the same register
 		return
 	}
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
 	if err := d.initObj(obj, mlx5dv.OBJ_QP); err != nil {
-		return // it is not of mlx5
+		return // not a device of mlx5
 	}
 	registers.mu.Lock()
 	defer registers.mu.Unlock()
@@ -97,7 +97,7 @@ func (d *Queues) Beside(c *ibv.QP) {
 	}
 }
 
-// share makes posts take the register's lock from now on. The caller holds registerTable.mu.
+// share makes posts lock the register from now on. The caller holds registerTable.mu.
 func (r *register) share() {
 	r.shared.Store(true)
 	for q := range r.users {

@@ -17,15 +17,15 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// These tests cover cases that libmlx5 lacks or handles wrongly: their queues are created without it, and the tests
-// write the completions into memory.
+// These tests cover cases in which libmlx5 is wrong or has no equivalent: their queues are created without libmlx5, and
+// the tests write the completions.
 
-// rig is a queue pair without a device, whose queues have some places each.
+// rig is a queue pair without a device. Its queues have rigPlaces slots each.
 type rig struct {
 	qp    *queuePair
 	cq    *completionQueue
-	sends []byte // memory behind the ring as well
-	next  uint32 // completion
+	sends []byte // the ring, and memory behind it
+	next  uint32 // number of the next completion
 }
 
 const rigPlaces, rigNumber = 4, 5
@@ -55,7 +55,7 @@ func newRig(t *testing.T, kind ibv.QPType) *rig {
 	return r
 }
 
-// complete has the device write a completion of the request in a block of a queue pair.
+// complete writes a completion, as a device does, for the request that starts at block at of a queue pair.
 func (r *rig) complete(qp uint32, at uint16) {
 	*r.cq.at(r.next) = mlx5dv.MLX5CQE64{SOPDropQPN: be32(mlx5dv.MLX5_OPCODE_SEND<<24 | qp), WQECounter: be16(at),
 		OpOwn: mlx5dv.MLX5_CQE_REQ<<4 | uint8(r.next>>r.cq.round&1)}
@@ -71,8 +71,8 @@ func (r *rig) poll(n int) (ids []uint64, result int32) {
 	return ids, result
 }
 
-// TestUnreadableCompletion: completions read before an invalid one are returned, and the next poll reports the invalid
-// one. libmlx5 loses it.
+// TestUnreadableCompletion: completions before an invalid one are returned, and the next poll reports the error.
+// libmlx5 loses the completions.
 func TestUnreadableCompletion(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	bad := new(ibv.Ptr[ibv.SendWR])
@@ -88,7 +88,7 @@ func TestUnreadableCompletion(t *testing.T) {
 	assert.Equal(t, []uint64{10, 11}, ids)
 	_, n = r.poll(8)
 	assert.EqualValues(t, -1, n)
-	assert.Contains(t, r.cq.Inspect(), "C has made queue pair 0x6")
+	assert.Contains(t, r.cq.Inspect(), "C has created queue pair 0x6")
 	ids, _ = r.poll(8)
 	assert.Equal(t, []uint64{12}, ids)
 	assert.EqualValues(t, 4, host32(ibv.BE32(r.cq.record.consumed.Load())))
@@ -96,8 +96,8 @@ func TestUnreadableCompletion(t *testing.T) {
 	assert.Zero(t, n)
 }
 
-// TestInlineAtTheEndOfTheRing: data inside a request whose other parts end with the ring go on at its beginning, also
-// where no valid request has them. libmlx5 writes behind the ring.
+// TestInlineAtTheEndOfTheRing: inline data of a request wraps around at the end of the ring, even at an offset where no
+// valid request has it. libmlx5 writes behind the ring.
 func TestInlineAtTheEndOfTheRing(t *testing.T) {
 	r := newRig(t, ibv.QPT_XRC_SEND)
 	bad, text := new(ibv.Ptr[ibv.SendWR]), memory(t, 64)
@@ -112,12 +112,12 @@ func TestInlineAtTheEndOfTheRing(t *testing.T) {
 	list := &ibv.SGE{Addr: uint64(addressOf(text)), Length: 18}
 	require.Zero(t, r.qp.PostSend(nil, &ibv.SendWR{Opcode: ibv.WR_ATOMIC_FETCH_AND_ADD, SendFlags: ibv.SEND_INLINE,
 		SGList: ibv.PtrTo(list), NumSGE: 1}, bad))
-	assert.Equal(t, make([]byte, rigPlaces*block), r.sends[rigPlaces*block:], "behind the ring")
+	assert.Equal(t, make([]byte, rigPlaces*block), r.sends[rigPlaces*block:], "memory behind the ring is unchanged")
 	assert.Equal(t, "inside the request", string(r.sends[4:22]))
 	assert.EqualValues(t, rigPlaces+1, r.qp.send.next, "blocks")
 }
 
-// TestCompletedAgain: where a completion comes twice, a post of one request finds the queue full all the same.
+// TestCompletedAgain: if a request completes twice, PostOne still detects that the queue is full.
 func TestCompletedAgain(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	text := memory(t, 64)
@@ -133,23 +133,23 @@ func TestCompletedAgain(t *testing.T) {
 	for range rigPlaces {
 		require.True(t, r.qp.PostOne(w))
 	}
-	r.complete(rigNumber, 0) // the first one of the second round
+	r.complete(rigNumber, 0) // the first completion of the second round
 	r.poll(rigPlaces)
-	require.True(t, r.qp.PostOne(w), "there is room for one")
-	r.qp.send.done.Store(1) // as C's posts, which begin anew, have it
+	require.True(t, r.qp.PostOne(w), "one slot is free")
+	r.qp.send.done.Store(1) // as after posts by C, whose counters start at 0
 	for range 2 {
 		assert.False(t, r.qp.PostOne(w))
 	}
 }
 
-// TestReceiveOfNegativeEntries: a receive of fewer entries than none has none, as with libmlx5.
+// TestReceiveOfNegativeEntries: a negative number of entries means none, as in libmlx5.
 func TestReceiveOfNegativeEntries(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	assert.Zero(t, r.qp.PostRecv(nil, &ibv.RecvWR{NumSGE: -1}, new(ibv.Ptr[ibv.RecvWR])))
 	assert.EqualValues(t, mlx5dv.MLX5_INVALID_LKEY, host32(entry(r.qp.recv.at(0), 0).LKey))
 }
 
-// TestCountersWrap: queues go on beyond 2³² requests, receives and completions, which take some minutes.
+// TestCountersWrap: queues continue after 2³² requests, receives and completions, which devices reach in minutes.
 func TestCountersWrap(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	begin := uint32(1<<32 - 2*rigPlaces)
@@ -158,7 +158,7 @@ func TestCountersWrap(t *testing.T) {
 	s.done.Store(begin)
 	q.done.Store(begin)
 	cq.tell()
-	for i := range rigPlaces { // completions of the round before
+	for i := range rigPlaces { // completions of the previous round
 		cq.at(uint32(i)).OpOwn = mlx5dv.MLX5_CQE_REQ<<4 | uint8((begin>>cq.round+1)&1)
 	}
 	text := memory(t, 64)
@@ -175,7 +175,7 @@ func TestCountersWrap(t *testing.T) {
 			require.Zero(t, r.qp.PostRecv(nil, &ibv.RecvWR{WRID: id}, new(ibv.Ptr[ibv.RecvWR])))
 		}
 		w := &ibv.SendWR{Opcode: ibv.WR_SEND, SGList: list, NumSGE: 1}
-		require.False(t, r.qp.PostOne(w), "there is no room")
+		require.False(t, r.qp.PostOne(w), "the queue is full")
 		require.EqualValues(t, enomem, r.qp.PostSend(nil, w, new(ibv.Ptr[ibv.SendWR])))
 		require.EqualValues(t, enomem, r.qp.PostRecv(nil, &ibv.RecvWR{}, new(ibv.Ptr[ibv.RecvWR])))
 		require.Empty(t, r.qp.Inspect())
@@ -193,8 +193,8 @@ func TestCountersWrap(t *testing.T) {
 	}
 }
 
-// TestRegisterSharedMeanwhile: a queue pair gets the register of another one that is being created. The race detector
-// checks that the other one notices.
+// TestRegisterSharedMeanwhile: a new queue pair gets the register of one that is posting. The race detector checks that
+// posts lock it from then on.
 func TestRegisterSharedMeanwhile(t *testing.T) {
 	r := newRig(t, ibv.QPT_RC)
 	d, out := r.qp.device, &mlx5dv.QP{BF: mlx5dv.QPBF{Reg: uintptr(r.qp.send.register.at), Size: 256}}
@@ -216,8 +216,8 @@ func TestRegisterSharedMeanwhile(t *testing.T) {
 	r.qp.send.register.leave(second)
 }
 
-// TestHeldLock: after Held, polls and Misused run under the caller's lock, and all else waits for it. A queue that package
-// native lends keeps its own lock, because native polls it as well.
+// TestHeldLock: after Held, polls and Misused run under the caller's lock, and all other methods lock it. A queue that
+// package native lends keeps its own lock, because native polls it, too.
 func TestHeldLock(t *testing.T) {
 	r, by := newRig(t, ibv.QPT_RC), new(lock.Lock)
 	lentCQ{r.cq}.Held(by)

@@ -12,11 +12,11 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// unset is an environment without anything.
+// unset is an empty environment.
 func unset(string) (string, bool) { return "", false }
 
-// TestEndOfAQueueWhoseAddressIsUsedAgain: C frees a queue's memory when it destroys it, and another goroutine may get
-// a new queue there before the path of the old one is forgotten.
+// TestEndOfAQueueWhoseAddressIsUsedAgain: when C destroys a queue, another goroutine may create a queue at the same
+// address before the first queue's path is removed.
 func TestEndOfAQueueWhoseAddressIsUsedAgain(t *testing.T) {
 	d := New(nil, unset, true)
 	cq, srq := new(ibv.CQ), new(ibv.SRQ)
@@ -35,7 +35,7 @@ func TestEndOfAQueueWhoseAddressIsUsedAgain(t *testing.T) {
 	assert.Empty(t, d.srqs)
 }
 
-// TestRegisterOfTwoPaths: queue pairs that have the same doorbell register take turns, also those of two paths.
+// TestRegisterOfTwoPaths: queue pairs with the same doorbell register share its lock, even on two paths.
 func TestRegisterOfTwoPaths(t *testing.T) {
 	out := &mlx5dv.QP{BF: mlx5dv.QPBF{Reg: 0x1000, Size: 256}}
 	one, other := &queuePair{device: New(nil, unset, true)}, &queuePair{device: New(nil, unset, true)}

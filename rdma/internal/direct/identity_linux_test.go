@@ -22,19 +22,19 @@ import (
 )
 
 // These tests compare this package with libmlx5, request by request and completion by completion. conformance/provider
-// runs them: over an emulated kernel whose device does nothing, so that doorbells stay where they are rung. A twin is a
+// runs them over an emulated kernel whose device does nothing, so that doorbells keep their last value. A twin is a
 // queue pair of libmlx5 and its shadow: the same queues at other addresses, which this package uses.
 
 const (
 	envStill = "GOVERBS_EMULATED_STILL" // the device does nothing
-	envLists = "GOVERBS_IDENTITY_LISTS" // how many lists are posted
+	envLists = "GOVERBS_IDENTITY_LISTS" // number of lists to post
 	envSeed  = "GOVERBS_IDENTITY_SEED"
-	// libmlx5 is older than 64.0: it takes the result of a read or an atomic operation inside a completion of 128 bytes
-	// from another place of the completion (fixed by commit 45184d2c87ee of rdma-core)
+	// libmlx5 is older than 64.0: in a completion of 128 bytes, it reads the result of a read or an atomic operation
+	// from the wrong offset (fixed by commit 45184d2c87ee of rdma-core)
 	envOld = "GOVERBS_IDENTITY_OLD"
 )
 
-// settings of a run, of the environment.
+// settings returns the run's settings from the environment.
 func settings(t *testing.T) (lists int, seed uint64) {
 	t.Helper()
 	if os.Getenv(envStill) == "" {
@@ -47,7 +47,7 @@ func settings(t *testing.T) (lists int, seed uint64) {
 	return lists, seed
 }
 
-// memory is zeroed memory outside Go's heap.
+// memory returns zeroed memory outside Go's heap.
 func memory(t *testing.T, size int) []byte {
 	t.Helper()
 	m, err := offheap.Map(size, offheap.Options{})
@@ -58,13 +58,13 @@ func memory(t *testing.T, size int) []byte {
 
 func addressOf(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }
 
-// area is memory of libmlx5's, and its copy in the shadow.
+// area is memory of libmlx5 and its copy in the shadow.
 type area struct {
 	name       string
 	c, shadows []byte
 }
 
-// shadow copies an area; its address is where the copy is.
+// shadow copies an area and returns the copy's address.
 func (w *twin) shadow(t *testing.T, name string, at uintptr, size int) uintptr {
 	t.Helper()
 	c := unsafe.Slice((*byte)(pointer(at)), size)
@@ -79,45 +79,45 @@ type twin struct {
 	cap     ibv.QPCap
 	qp      *ibv.QP
 	cq      *ibv.CQ
-	ex      *ibv.CQEx // the same
+	ex      *ibv.CQEx // the same queue
 	of      *queuePair
 	in      *completionQueue
 	cqes    [2][]byte // completion buffers
 	ah      *ibv.AH
 	otherAH *ibv.AH
-	data    []byte // where requests and receives have data
+	data    []byte // data of requests and receives
 	rand    *rand.Rand
 
 	list     *requests
 	recvs    *receives
-	next     uint32   // completion, counted from the beginning of time
+	next     uint32   // number of the next completion, since creation
 	sent     []posted // requests that have not completed
-	received []room   // receives likewise
-	taken    uint16   // receives that were posted
-	shorter  int      // lists that were posted by PostOne
+	received []room   // receives that have not completed
+	taken    uint16   // number of posted receives
+	shorter  int      // number of lists posted by PostOne
 	user     uint32   // index by which libmlx5 finds the queue pair
 }
 
-// posted holds the values of a request that a completion reports.
+// posted holds the values of a request that its completion depends on.
 type posted struct {
 	at     uint16
 	opcode uint8
-	bytes  uint32 // that it reads into memory that is there
+	bytes  uint32 // number of bytes that it reads into mapped memory
 }
 
-// room is a receive, and how many bytes it has room for: no device puts more into a completion.
+// room is a receive and its size: a device puts at most that many bytes into a completion.
 type room struct {
 	at    uint16
 	bytes uint32
 }
 
 const (
-	most    = 8 // requests of a list
-	entries = 6 // of a request, one more than fit
+	most    = 8 // maximum requests in a list
+	entries = 6 // maximum entries of a request, one more than fit
 	data    = 4096
 )
 
-// requests and receives are outside Go's heap: C reads them.
+// requests holds requests in memory that C can read.
 type requests struct {
 	wrs  [most]ibv.SendWR
 	sges [most][entries]ibv.SGE
@@ -188,7 +188,7 @@ func newTwin(t *testing.T, kind ibv.QPType, everyOne bool, depth uint32, r *rand
 	return w
 }
 
-// ready brings the queue pair of libmlx5 to RTS.
+// ready moves libmlx5's queue pair to RTS.
 func (w *twin) ready(t *testing.T, kind ibv.QPType, route ibv.GlobalRoute) {
 	t.Helper()
 	steps := []ibv.QPAttr{
@@ -204,7 +204,7 @@ func (w *twin) ready(t *testing.T, kind ibv.QPType, route ibv.GlobalRoute) {
 	}
 }
 
-// shadows makes the shadow.
+// shadows creates the shadow.
 func (w *twin) shadows(t *testing.T, everyOne bool) {
 	t.Helper()
 	out, in := new(mlx5dv.QP), new(mlx5dv.CQ)
@@ -227,7 +227,7 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	out.BF.Reg = w.shadow(t, "register", out.BF.Reg, 1024)
 	w.of = &queuePair{device: d, c: w.qp, sendCQ: w.in, recvCQ: w.in}
 	register := d.use(w.of, out)
-	t.Cleanup(func() { register.leave(w.of) }) // the address is used again
+	t.Cleanup(func() { register.leave(w.of) }) // the address will be reused
 	w.of.send.init(w.of, out, w.cap, everyOne, register)
 	var err error
 	w.of.send.address, err = d.addressIn(w.qp.Context.Deref())
@@ -236,7 +236,7 @@ func (w *twin) shadows(t *testing.T, everyOne bool) {
 	w.in.add(w.of)
 }
 
-// compare returns the place where libmlx5 and the shadow differ.
+// compare returns the area and offset at which libmlx5 and the shadow differ.
 func (w *twin) compare() (where string, at int) {
 	for _, a := range w.areas {
 		if !bytes.Equal(a.c, a.shadows) {
@@ -250,7 +250,7 @@ func (w *twin) compare() (where string, at int) {
 	return "", 0
 }
 
-// equal ends the test where libmlx5 and the shadow differ.
+// equal fails the test if libmlx5 and the shadow differ.
 func (w *twin) equal(t *testing.T, what string) {
 	t.Helper()
 	if where, at := w.compare(); where != "" {

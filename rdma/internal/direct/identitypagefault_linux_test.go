@@ -17,12 +17,12 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// TestIdentityPageFault: a receive of a shared receive queue whose memory was not present when the device took it
-// (on-demand paging) completes with a special error. The program does not see it: the receive is posted again. libmlx5
-// and this package have separate queues, because they choose different places.
+// TestIdentityPageFault: if the memory of a shared receive queue's receive was not present (on-demand paging), the
+// receive completes with a special error. The library hides it from the program and reposts the receive. libmlx5 and
+// this package have separate queues here, because they repost to different slots.
 func TestIdentityPageFault(t *testing.T) {
 	_, seed := settings(t)
-	w := newTwin(t, ibv.QPT_RC, false, 8, rand.New(rand.NewPCG(seed, 0))) // whose list and data are used
+	w := newTwin(t, ibv.QPT_RC, false, 8, rand.New(rand.NewPCG(seed, 0))) // provides the lists and data
 	for _, path := range []string{"libmlx5", "Go"} {
 		t.Run(path, func(t *testing.T) { pageFault(t, w, path == "Go") })
 	}
@@ -87,27 +87,27 @@ func pageFault(t *testing.T, w *twin, native bool) {
 	failure.Syndrome = mlx5dv.MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR
 	failure.VendorErrSynd = mlx5dv.MLX5_CQE_VENDOR_SYNDROME_ODP_PFAULT
 
-	at := uint16(of.head) // the receive that the device takes next
+	at := uint16(of.head) // the next receive for the device
 	take := func() uint16 {
 		place := at
 		at = host16(of.next(place).NextWQEIndex)
 		return place
 	}
 	posted := map[uint64][]ibv.SGE{}
-	var waiting []uint64 // receives, in their order
+	var waiting []uint64 // receives in order
 	enqueue := func(id uint64, e ...ibv.SGE) {
 		post(id, e...)
 		posted[id], waiting = e, append(waiting, id)
 	}
 	enqueue(10, ibv.SGE{Addr: 1 << 20, Length: 8, LKey: 3}, ibv.SGE{Addr: 2 << 20, Length: 9, LKey: 4})
 	enqueue(11)
-	for round := range 40 { // more than there are places
+	for round := range 40 { // more than the number of slots
 		id := uint64(12 + round)
 		enqueue(id, ibv.SGE{Addr: id << 20, Length: uint32(id), LKey: 5})
 		complete(take(), fault)
 		polled, _ := poll()
-		require.Zero(t, polled, "nobody sees it")
-		require.EqualValues(t, 4+2*round, host32(*toSRQ.DBRec.Deref()), "receives that the device was told of")
+		require.Zero(t, polled, "the failed receive is hidden")
+		require.EqualValues(t, 4+2*round, host32(*toSRQ.DBRec.Deref()), "doorbell record")
 		waiting = append(waiting[1:], waiting[0])
 
 		place := take()

@@ -17,10 +17,10 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// These tests check that the comparison of the other tests covers each field: libmlx5 gets one value, this package
-// another.
+// These tests check that the comparison covers each field: they give libmlx5 and this package different values and
+// expect a difference.
 
-// TestIdentityPlantedRequests: an error in any field of a request is detected, for each way of posting.
+// TestIdentityPlantedRequests: a wrong value in any field of a request is detected, for each way of posting.
 func TestIdentityPlantedRequests(t *testing.T) {
 	_, seed := settings(t)
 	const rc, uc, ud, xrc = ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND
@@ -74,7 +74,7 @@ func TestIdentityPlantedRequests(t *testing.T) {
 	} {
 		for _, one := range []bool{false, true} {
 			w := newTwin(t, planted.kind, false, 40, rand.New(rand.NewPCG(seed, 0)))
-			var at uint32 // of the request
+			var at uint32 // the request's slot
 			post := func(plant func(*twin, *ibv.SendWR)) (posted bool) {
 				r := w.plain(0, planted.opcode)
 				at = w.of.send.next
@@ -87,9 +87,9 @@ func TestIdentityPlantedRequests(t *testing.T) {
 			}
 			if !post(func(*twin, *ibv.SendWR) {}) {
 				assert.True(t, one, "%s", planted.field)
-				continue // the fast path is for common requests
+				continue // the fast path supports only common requests
 			}
-			assert.False(t, w.differ(at, mlx5dv.MLX5_CQE_REQ), "%s: nothing is planted", planted.field)
+			assert.False(t, w.differ(at, mlx5dv.MLX5_CQE_REQ), "%s: equal without a wrong value", planted.field)
 			if post(planted.plant) {
 				assert.True(t, w.differ(at, mlx5dv.MLX5_CQE_REQ), "%s: nobody noticed", planted.field)
 			}
@@ -97,7 +97,7 @@ func TestIdentityPlantedRequests(t *testing.T) {
 	}
 }
 
-// TestIdentityPlantedReceives: likewise of a receive.
+// TestIdentityPlantedReceives: a wrong value in any field of a receive is detected.
 func TestIdentityPlantedReceives(t *testing.T) {
 	_, seed := settings(t)
 	for field, plant := range map[string]func(*ibv.RecvWR, *ibv.SGE){
@@ -121,7 +121,7 @@ func TestIdentityPlantedReceives(t *testing.T) {
 	}
 }
 
-// plain is a request with something in each field that its operation has.
+// plain returns a request with a non-zero value in each field of its operation.
 func (w *twin) plain(i int, op ibv.WROpcode) *ibv.SendWR {
 	r, e := &w.list.wrs[i], &w.list.sges[i]
 	*r = ibv.SendWR{WRID: 5, Opcode: op, SGList: ibv.PtrTo(&e[0]), NumSGE: 1}
@@ -148,8 +148,8 @@ func (w *twin) plain(i int, op ibv.WROpcode) *ibv.SendWR {
 	return r
 }
 
-// differ completes the request or receive at a place, and compares the writes of both sides and the values that they
-// read from its completion.
+// differ completes the request or receive in a slot and reports whether the two sides wrote different bytes or read
+// different values from the completion.
 func (w *twin) differ(at uint32, opcode uint8) bool {
 	if where, _ := w.compare(); where != "" {
 		return true
@@ -160,7 +160,7 @@ func (w *twin) differ(at uint32, opcode uint8) bool {
 	return w.readDifferently()
 }
 
-// readDifferently polls the completion that both have.
+// readDifferently reports whether the two sides read different values from the same completion.
 func (w *twin) readDifferently() bool {
 	w.clear()
 	c, _ := libibverbs.PollCQ(w.cq, 1, &w.list.wcs[0][0])
@@ -168,7 +168,7 @@ func (w *twin) readDifferently() bool {
 	return c != int(g) || bytesOf(&w.list.wcs[0][0]) != bytesOf(&w.list.wcs[1][0])
 }
 
-// TestIdentityPlanted: an error in any field of a completion is noticed.
+// TestIdentityPlanted: a wrong value in any field of a completion is detected.
 func TestIdentityPlanted(t *testing.T) {
 	_, seed := settings(t)
 	var e mlx5dv.MLX5CQE64

@@ -23,10 +23,10 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// chance is true once in n times.
+// chance returns true once in n times, at random.
 func (w *twin) chance(n int) bool { return w.rand.IntN(n) == 0 }
 
-// opcodesOf are the operations of a type of queue pair; libmlx5 accepts others as well, and writes invalid requests for
+// opcodesOf returns the operations of a queue pair type. libmlx5 also accepts others, and writes invalid requests for
 // them.
 func opcodesOf(kind ibv.QPType) []ibv.WROpcode {
 	all := []ibv.WROpcode{ibv.WR_SEND, ibv.WR_SEND_WITH_IMM}
@@ -40,7 +40,7 @@ func opcodesOf(kind ibv.QPType) []ibv.WROpcode {
 	return all
 }
 
-// fill makes a list of requests.
+// fill returns a random list of requests.
 func (w *twin) fill() *ibv.SendWR {
 	n := 1
 	if w.chance(2) {
@@ -102,7 +102,7 @@ func reads(o ibv.WROpcode) bool {
 	return o == ibv.WR_RDMA_READ || o == ibv.WR_ATOMIC_CMP_AND_SWP || o == ibv.WR_ATOMIC_FETCH_AND_ADD
 }
 
-// bind fills in the values for binding a window.
+// bind sets the fields of a request that binds a window.
 func (w *twin) bind(r *ibv.SendWR, i int) {
 	mw, mr := &w.list.mws[i], &w.list.mr
 	mw.RKey, mw.Type = w.rand.Uint32(), ibv.MW_TYPE_1+ibv.MWType(w.rand.IntN(2))
@@ -120,7 +120,7 @@ func (w *twin) bind(r *ibv.SendWR, i int) {
 	*r.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: w.rand.Uint32(), BindInfo: info}
 }
 
-// errnoOf is the errno of a call of C.
+// errnoOf returns the errno of a failed C call.
 func errnoOf(err error) int32 {
 	var e *runtime.CallError
 	if errors.As(err, &e) {
@@ -129,7 +129,7 @@ func errnoOf(err error) int32 {
 	return 0
 }
 
-// post posts a list to both.
+// post posts the same list to both sides.
 func (w *twin) post(t *testing.T) {
 	list := w.fill()
 	before := w.of.send.next
@@ -140,7 +140,8 @@ func (w *twin) post(t *testing.T) {
 		t.Fatalf("libmlx5 answers %d at %#x, Go %d at %#x", c, w.list.bad[0], g, w.list.bad[1])
 	}
 	if c != 0 && w.of.send.next != before {
-		// libmlx5 rings with the content of the failed request's place; this package with the last good request
+		// After a failed request, libmlx5 rings with the contents of the failed slot, this package with the last good
+		// request.
 		w.same("register")
 	}
 	w.equal(t, "post")
@@ -158,7 +159,7 @@ func (w *twin) post(t *testing.T) {
 	}
 }
 
-// postGo posts a list, where it can half of the time by the shorter way.
+// postGo posts a list, half of the time with PostOne if possible.
 func (w *twin) postGo(list *ibv.SendWR) (errno int32) {
 	if list.Next == 0 && w.chance(2) && w.of.PostOne(list) {
 		w.shorter++
@@ -167,7 +168,7 @@ func (w *twin) postGo(list *ibv.SendWR) (errno int32) {
 	return w.of.PostSend(w.qp, list, &w.list.bad[1])
 }
 
-// same copies an area of libmlx5 to the shadow.
+// same copies an area from libmlx5 to the shadow.
 func (w *twin) same(name string) {
 	for _, a := range w.areas {
 		if a.name == name {
@@ -176,7 +177,7 @@ func (w *twin) same(name string) {
 	}
 }
 
-// receive posts receives to both.
+// receive posts the same receives to both sides.
 func (w *twin) receive(t *testing.T) {
 	n := 1 + w.rand.IntN(most)
 	l := w.recvs
@@ -211,7 +212,7 @@ func (w *twin) receive(t *testing.T) {
 	}
 }
 
-// completion makes a completion of a posted request or receive. ok is false if there is none.
+// completion returns a random completion for a posted request or receive. ok is false if there is none.
 func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 	raw := (*[64]byte)(unsafe.Pointer(&e))
 	for i := range raw {
@@ -223,7 +224,7 @@ func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 	var most uint32
 	switch {
 	case w.chance(2) && len(w.sent) > 0:
-		i := w.rand.IntN(len(w.sent)) // requests in front of it have completed as well
+		i := w.rand.IntN(len(w.sent)) // earlier requests complete with it
 		p := w.sent[i]
 		w.sent = w.sent[i+1:]
 		e.WQECounter, operation, opcode, most = ibv.ToBE16(p.at), p.opcode, mlx5dv.MLX5_CQE_REQ, p.bytes
@@ -248,10 +249,10 @@ func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 		(*mlx5dv.MLX5ErrCQE)(unsafe.Pointer(&e)).Syndrome = known[w.rand.IntN(len(known))]
 	}
 	if most > 0 && opcode == mlx5dv.MLX5_CQE_REQ && operation != mlx5dv.MLX5_OPCODE_RDMA_READ {
-		most = 8 // libmlx5 makes the entries of atomic operations that long
+		most = 8 // libmlx5 sets the length of atomic operations' entries to 8
 	}
 	misread := opcode == mlx5dv.MLX5_CQE_REQ && w.in.size == 128 && os.Getenv(envOld) != ""
-	// of a request, only one of an RC queue pair brings data inside its completion
+	// among sends, only those of an RC queue pair have data in the completion
 	carries := isReceive(opcode) || most > 0 && w.qp.QPType == ibv.QPT_RC
 	if !failed && carries && !misread && w.chance(2) {
 		e.OpOwn |= mlx5dv.MLX5_INLINE_SCATTER_32
@@ -264,7 +265,7 @@ func (w *twin) completion() (e mlx5dv.MLX5CQE64, ok bool) {
 	return e, true
 }
 
-// write writes a completion to both queues.
+// write writes a completion to both sides' queues.
 func (w *twin) write(e mlx5dv.MLX5CQE64) {
 	owner := uint8(w.next >> w.in.round & 1)
 	e.OpOwn = e.OpOwn&^mlx5dv.MLX5_CQE_OWNER_MASK | owner
@@ -278,7 +279,7 @@ func (w *twin) write(e mlx5dv.MLX5CQE64) {
 	w.next++
 }
 
-// poll writes completions, and polls them from both queues.
+// poll writes completions and polls them on both sides.
 func (w *twin) poll(t *testing.T) {
 	n := 0
 	for range w.rand.IntN(most) {
@@ -309,7 +310,7 @@ func (w *twin) poll(t *testing.T) {
 		t.Fatalf("libmlx5 polls %d, Go %d, of %d", c, g, n)
 	}
 	for i := range w.list.wcs[0] {
-		if extended { // which has no function for it
+		if extended { // there is no function for this field
 			w.list.wcs[0][i].PKeyIndex = w.list.wcs[1][i].PKeyIndex
 		}
 		if bytesOf(&w.list.wcs[0][i]) != bytesOf(&w.list.wcs[1][i]) {
@@ -322,8 +323,8 @@ func (w *twin) poll(t *testing.T) {
 	w.equal(t, "poll")
 }
 
-// pollExtended polls libmlx5's queue by the functions of extended completion queues. It sets all fields of completions
-// that succeeded, and those of failed ones that mean something.
+// pollExtended polls libmlx5's queue with the functions of extended completion queues. It reads all fields of
+// successful completions, and the valid fields of failed ones.
 func (w *twin) pollExtended(t *testing.T, wcs []ibv.WC) (n int) {
 	t.Helper()
 	err := libibverbs.StartPoll(w.ex, new(ibv.PollCQAttr))
@@ -366,12 +367,12 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// bytesOf is a completion with its padding.
+// bytesOf returns the bytes of a completion, including padding.
 func bytesOf(wc *ibv.WC) [unsafe.Sizeof(ibv.WC{})]byte {
 	return *(*[unsafe.Sizeof(ibv.WC{})]byte)(unsafe.Pointer(wc))
 }
 
-// clear fills both completions with the same: some fields are left as they are.
+// clear sets both sides' completions to the same bytes, because some fields are left unchanged.
 func (w *twin) clear() {
 	for i := range w.list.wcs[0] {
 		raw := unsafe.Slice((*byte)(unsafe.Pointer(&w.list.wcs[0][i])), unsafe.Sizeof(ibv.WC{}))
@@ -382,7 +383,7 @@ func (w *twin) clear() {
 	}
 }
 
-// arm asks both for an event.
+// arm requests an event on both sides.
 func (w *twin) arm(t *testing.T) {
 	only := w.rand.IntN(2)
 	require.NoError(t, libibverbs.ReqNotifyCQ(w.cq, only))
@@ -390,8 +391,8 @@ func (w *twin) arm(t *testing.T) {
 	w.equal(t, "arm")
 }
 
-// TestIdentity: whatever is posted, libmlx5 and this package write the same bytes to queues, doorbell records and
-// doorbells, and of each completion they make the same.
+// TestIdentity: for random posts, libmlx5 and this package write the same bytes to queues, doorbell records and
+// doorbells, and read the same values from completions.
 func TestIdentity(t *testing.T) {
 	lists, seed := settings(t)
 	var run uint64
@@ -423,5 +424,5 @@ func TestIdentity(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, shorter, lists/16/40, "lists of one request: of all runs, for some have a few by chance")
+	assert.Greater(t, shorter, lists/16/40, "number of lists posted by PostOne, in all runs together")
 }

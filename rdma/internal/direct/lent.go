@@ -10,12 +10,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
-// A queue of package native has one path, because two would be two writers. The package posts and polls through it, and
-// lends it to programs that bypass the package's slots. It also destroys the queues and counts their events.
+// Each queue of package native has one path, because a queue must have only one writer. Package native posts and polls
+// through that path, and lends it to programs that bypass the package's slots. Package native still destroys the queues
+// and counts their events.
 
 var owned sync.Map // *ibv.Context to *Queues
 
-// Own makes d the path of a device that package native has opened, until Disown.
+// Own registers d as the path of a device that package native has opened, until Disown.
 func (d *Queues) Own(c *ibv.Context) { owned.Store(c, d) }
 
 // Disown undoes Own.
@@ -28,7 +29,7 @@ func Of(c *ibv.Context) *Queues {
 	return q
 }
 
-// lent returns the path of a queue of package native.
+// lent returns the path of a queue of package native, for lending.
 func lent[C comparable, Q any](d *Queues, all map[C]*Q, c C, lend func(*Q) datapath.Queue) (datapath.Queue, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,7 +46,7 @@ type (
 )
 
 func (lentCQ) Event()                          {}
-func (lentCQ) Held(*lock.Lock)                 {} // native polls as well
+func (lentCQ) Held(*lock.Lock)                 {} // package native polls, too, so it keeps its own lock
 func (lentCQ) End(destroy func() error) error  { return destroy() }
 func (lentSRQ) End(destroy func() error) error { return destroy() }
 func (q lentSRQ) Inspect() string              { return q.Misused(false) }

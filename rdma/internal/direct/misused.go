@@ -12,22 +12,22 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// Two writers must not use one queue. C has its own counters of posts and polls: if it posts here, it starts at 0,
-// overwrites requests, and moves the doorbell record back. Slow paths and failures check for that. It is detected while
-// the record or the request remains as C has left it.
+// A queue must have only one writer. libmlx5 has its own counters: if C posts to a queue of this package, it starts at
+// 0, overwrites requests and moves the doorbell record back. Slow operations and failures check for that. They detect
+// it as long as the doorbell record or the request is still as C left it.
 
 const ebusy = int32(syscall.EBUSY)
 
-// remedy is the hint of each error.
-const remedy = ": use it by package rdma alone, or create it without a Path"
+// remedy is the hint of all errors.
+const remedy = ": use it only through package rdma, or create it without a Path"
 
 func (refusing) Misused(bool) string { return "" }
 func (refusing) Inspect() string     { return "" }
 
-// Misused checks the doorbell records of one of the two queues, and of its completion queue.
+// Misused checks the doorbell record of one of the two queues, and its completion queue.
 func (q *queuePair) Misused(sends bool) string { return q.look(sends, false) }
 
-// Inspect also checks the requests.
+// Inspect checks both queues, including their requests.
 func (q *queuePair) Inspect() string { return cmp.Or(q.look(true, true), q.look(false, true)) }
 
 func (q *queuePair) look(sends, requests bool) (found string) {
@@ -36,7 +36,7 @@ func (q *queuePair) look(sends, requests bool) (found string) {
 		cq = q.sendCQ
 	}
 	switch {
-	case q.c.State == ibv.QPS_RESET: // C has set the records to 0, or is about to
+	case q.c.State == ibv.QPS_RESET: // C has cleared the doorbell records, or is about to
 	case sends:
 		found = q.send.misused(requests)
 	default:
@@ -54,29 +54,29 @@ func (q *sendQueue) misused(requests bool) string {
 	record, own := host32(ibv.BE32(atomic.LoadUint32(q.record))), q.next&0xffff
 	switch {
 	case record != own:
-		return fmt.Sprintf("C has posted sends to the queue pair as well, or moved it to RESET: its doorbell record "+
-			"says that block %d is the next one, and it is %d", record, own) + remedy
+		return fmt.Sprintf("C has also posted sends to the queue pair, or moved it to RESET: its doorbell record "+
+			"has %d as the next block, and package rdma has %d", record, own) + remedy
 	case q.posted-q.done.Load() > q.most:
-		return "C has posted sends to the queue pair as well: a request has completed again" + remedy
+		return "C has also posted sends to the queue pair: a request has completed twice" + remedy
 	}
 	if !requests {
 		return ""
 	}
 	if at, is := q.overwritten(); is {
-		return fmt.Sprintf("C has posted sends to the queue pair as well: another request stands in block %d",
+		return fmt.Sprintf("C has also posted sends to the queue pair: block %d has a different request",
 			at&0xffff) + remedy
 	}
 	return ""
 }
 
-// overwritten reports whether a request in the ring does not have its number, and which one. The caller holds
+// overwritten reports whether a block contains a request with a wrong number, and which block. The caller holds
 // sendQueue.mu.
 func (q *sendQueue) overwritten() (at uint32, is bool) {
 	want := q.posted
 	for i := range min(q.next, q.mask+1) {
 		at = q.next - 1 - i
 		if want == 0 || q.requests[at&q.mask].number != want {
-			continue // it is not the request's first block
+			continue // not the first block of a request
 		}
 		want--
 		c := (*mlx5dv.MLX5WQECtrlSeg)(q.block(at))
@@ -94,8 +94,8 @@ func (q *recvQueue) misused() string {
 		return ""
 	}
 	if record := host32(ibv.BE32(atomic.LoadUint32(q.record))); record != q.posted&0xffff {
-		return fmt.Sprintf("C has posted receives to the queue pair as well, or moved it to RESET: its doorbell "+
-			"record counts %d, and there are %d", record, q.posted&0xffff) + remedy
+		return fmt.Sprintf("C has also posted receives to the queue pair, or moved it to RESET: its doorbell "+
+			"record counts %d, and package rdma counts %d", record, q.posted&0xffff) + remedy
 	}
 	return ""
 }
@@ -111,11 +111,11 @@ func (q *sharedQueue) Misused(bool) string {
 }
 
 func (q *sharedQueue) misused(record uint32) string {
-	return fmt.Sprintf("C has posted receives to the queue as well: its doorbell record counts %d, and there are %d",
-		record, q.posted) + remedy
+	return fmt.Sprintf("C has also posted receives to the queue: its doorbell record counts %d, and package rdma "+
+		"counts %d", record, q.posted) + remedy
 }
 
-// Inspect asks libmlx5 for its counters of a shared receive queue.
+// Inspect also compares libmlx5's counters of the queue.
 func (q *sharedQueue) Inspect() string {
 	if found := q.Misused(false); found != "" {
 		return found
@@ -130,7 +130,7 @@ func (q *sharedQueue) Inspect() string {
 	return ""
 }
 
-// Misused checks for polls, and for queue pairs of C that complete here.
+// Misused checks for polls by C, and for queue pairs of C that complete here.
 func (q *completionQueue) Misused(bool) string {
 	if q.held != nil {
 		return q.misused()
@@ -149,10 +149,10 @@ func (q *completionQueue) misused() string {
 	record, own := host32(ibv.BE32(q.record.consumed.Load())), q.consumed&0xffffff
 	switch {
 	case record != own:
-		return fmt.Sprintf("C has polled the completion queue as well: its doorbell record counts %d completions that "+
-			"were taken, and there were %d", record, own) + remedy
+		return fmt.Sprintf("C has also polled the completion queue: its doorbell record counts %d "+
+			"completions, and package rdma counts %d", record, own) + remedy
 	case q.stranger != 0:
-		return fmt.Sprintf("C has made queue pair %#x, which completes in the completion queue", q.stranger) + remedy
+		return fmt.Sprintf("C has created queue pair %#x, which uses the completion queue", q.stranger) + remedy
 	}
 	return ""
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Numbers in network order for little-endian processors, which are those with barriers here. ToBE32 and similar
-// functions of package ibv check the processor's byte order each time, which costs more than the conversion.
+// Conversions to network order for little-endian processors; all supported ones are. ToBE32 and similar functions of
+// package ibv check the processor's byte order each time, which costs more than the conversion.
 
 func be16(v uint16) ibv.BE16 { return ibv.BE16(bits.ReverseBytes16(v)) }
 func be32(v uint32) ibv.BE32 { return ibv.BE32(bits.ReverseBytes32(v)) }

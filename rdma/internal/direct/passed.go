@@ -4,11 +4,11 @@
 
 package direct
 
-// passed is empty without the race detector.
+// passed does nothing without the race detector.
 type passed struct{}
 
 func (*passed) give() {}
 func (*passed) take() {}
 
-// bring copies a message into the memory of a receive.
+// bring copies a message to a receive's memory.
 func bring(to, message []byte) { copy(to, message) }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package direct is the data path of mlx5 in Go: it writes work requests to the queues that the device reads, and reads
-// completions where the device writes them, without calling C. libmlx5 creates the queues, and mlx5dv_init_obj returns
-// their addresses. From then on libmlx5 must neither post nor poll: two writers of a queue would overwrite each other's
-// requests. Package native creates queues without libmlx5.
+// Package direct is the data path of mlx5 in Go. It writes work requests to the queues that the device reads, and reads
+// completions that the device writes, without calling C. libmlx5 creates the queues, and mlx5dv_init_obj returns their
+// addresses. After that, libmlx5 must neither post nor poll: two writers of a queue would overwrite each other's
+// requests. For package native, queues are created without libmlx5.
 //
-// Numbers in queues are in network order. Formats are those of mlx5dv.h, in generated/mlx5dv.
+// Numbers in queues are in network order. The formats are those of mlx5dv.h, in generated/mlx5dv.
 package direct
 
 import (
@@ -21,27 +21,28 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Queues is the data path of a device. It creates the paths of its queues.
+// Queues is the data path of a device. It creates a path for each queue.
 type Queues struct {
 	refusing
 	initObj   InitObj
 	blueFlame blueFlame
-	atomics   bool // the device has them
-	// mu is held while a queue pair is created or destroyed: a new one may get the number of a destroyed one.
+	atomics   bool // the device supports atomic operations
+	// mu is held while a queue pair is created or destroyed, because a new one may reuse the number of a destroyed one.
 	mu   sync.Mutex
 	cqs  map[*ibv.CQ]*completionQueue
 	srqs map[*ibv.SRQ]*sharedQueue
-	qps  map[*ibv.QP]*queuePair // of package native
-	inC  map[uintptr]bool       // doorbell registers of C's queue pairs, guarded by registerTable.mu
+	qps  map[*ibv.QP]*queuePair // only queue pairs of package native
+	inC  map[uintptr]bool       // doorbell registers of C's queue pairs; guarded by registerTable.mu
 }
 
 var _ datapath.Maker = (*Queues)(nil)
 
-// InitObj is mlx5dv_init_obj.
+// InitObj is the function mlx5dv_init_obj.
 type InitObj func(*mlx5dv.Obj, mlx5dv.ObjType) error
 
-// New returns the data path of an mlx5 device, which may have atomic operations; env looks up the environment variables
-// that libmlx5 read when it opened the device. init is nil for package native, which calls NewCQ, NewSRQ and NewQP.
+// New returns the data path of an mlx5 device. init is nil for package native, which calls NewCQ, NewSRQ and NewQP. env
+// looks up the environment variables that libmlx5 read when it opened the device. atomics reports whether the device
+// supports atomic operations.
 func New(init InitObj, env func(string) (value string, set bool), atomics bool) *Queues {
 	return &Queues{initObj: init, blueFlame: blueFlameOf(env), atomics: atomics, cqs: map[*ibv.CQ]*completionQueue{},
 		srqs: map[*ibv.SRQ]*sharedQueue{}, qps: map[*ibv.QP]*queuePair{}, inC: map[uintptr]bool{}}
@@ -60,7 +61,7 @@ func (d *Queues) CQ(c *ibv.CQ) (datapath.Queue, error) {
 	return d.NewCQ(c, out), nil
 }
 
-// NewCQ returns the path of a completion queue, of which mlx5dv_init_obj has returned out.
+// NewCQ returns the path of a completion queue. out is the result of mlx5dv_init_obj.
 func (d *Queues) NewCQ(c *ibv.CQ, out *mlx5dv.CQ) datapath.Queue {
 	q := newCompletionQueue(d, c, out)
 	d.mu.Lock()
@@ -69,11 +70,11 @@ func (d *Queues) NewCQ(c *ibv.CQ, out *mlx5dv.CQ) datapath.Queue {
 	return q
 }
 
-// SRQ returns the path of a shared receive queue. XRC and tag matching are rejected: mlx5dv_init_obj does not return
-// the index in their completions.
+// SRQ returns the path of a shared receive queue. It rejects XRC and tag matching, because mlx5dv_init_obj does not
+// return the index by which completions name such a queue.
 func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Queue, error) {
 	if kind != ibv.SRQT_BASIC {
-		return nil, unable("ibv_create_srq_ex", "the data path in Go has basic shared receive queues alone")
+		return nil, unable("ibv_create_srq_ex", "the data path in Go supports only basic shared receive queues")
 	}
 	if d.initObj == nil {
 		return lent(d, d.srqs, c, func(q *sharedQueue) datapath.Queue { return lentSRQ{q} })
@@ -86,7 +87,7 @@ func (d *Queues) SRQ(c *ibv.SRQ, kind ibv.SRQType, cap ibv.SRQAttr) (datapath.Qu
 	return d.NewSRQ(c, out, cap), nil
 }
 
-// NewSRQ is NewCQ for shared receive queues.
+// NewSRQ is NewCQ for a shared receive queue.
 func (d *Queues) NewSRQ(c *ibv.SRQ, out *mlx5dv.SRQ, cap ibv.SRQAttr) datapath.Queue {
 	q := newSharedQueue(d, c, out, cap.MaxSGE)
 	d.mu.Lock()
@@ -95,27 +96,27 @@ func (d *Queues) NewSRQ(c *ibv.SRQ, out *mlx5dv.SRQ, cap ibv.SRQAttr) datapath.Q
 	return q
 }
 
-// NewXRC is NewSRQ for a queue of an XRC domain, whose receives complete in cq. Completions name it by index.
+// NewXRC is NewSRQ for a queue of an XRC domain. Its receives complete in cq, and completions name it by index.
 func (d *Queues) NewXRC(c *ibv.SRQ, out *mlx5dv.SRQ, cap ibv.SRQAttr, cq *ibv.CQ, index uint32) (datapath.Queue,
 	error) {
 	q := newSharedQueue(d, c, out, cap.MaxSGE)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if q.cq, q.index = d.cqs[cq], index; q.cq == nil {
-		return nil, unable("ibv_create_srq_ex", "the completion queue has another data path")
+		return nil, unable("ibv_create_srq_ex", "the completion queue has a different data path")
 	}
 	q.cq.target(q)
 	d.srqs[c] = q
 	return q, nil
 }
 
-// QP returns the path of a queue pair. cap is the result of ibv_create_qp.
+// QP returns the path of a queue pair. cap contains the capacities that ibv_create_qp has returned.
 func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (datapath.Queue, error) {
 	if reason := kinds[c.QPType]; reason != "" {
 		return nil, unable("ibv_create_qp", reason)
 	}
 	if flags&ibv.QP_CREATE_SOURCE_QPN != 0 {
-		return nil, unable("ibv_create_qp_ex", "the data path in Go has no queue pairs with IBV_QP_CREATE_SOURCE_QPN: "+
+		return nil, unable("ibv_create_qp_ex", "the data path in Go does not support IBV_QP_CREATE_SOURCE_QPN: "+
 			"their requests have headers")
 	}
 	if d.initObj == nil {
@@ -139,18 +140,18 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 	return d.NewQP(c, out, cap, everyOne, address)
 }
 
-// NewQP is NewCQ for queue pairs. address is the offset of the address in handles for datagrams.
+// NewQP is NewCQ for a queue pair. address is the result of addressIn.
 func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, address uintptr) (datapath.Queue,
 	error) {
 	if !supported {
-		return nil, unable("ibv_create_qp", "the data path in Go has barriers for amd64 and arm64 alone")
+		return nil, unable("ibv_create_qp", "the data path in Go supports only amd64 and arm64")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	q := &queuePair{device: d, c: c, srq: d.srqs[c.SRQ.Deref()]}
 	q.sendCQ, q.recvCQ = d.cqs[c.SendCQ.Deref()], d.cqs[c.RecvCQ.Deref()]
 	if c.SRQ != 0 && q.srq == nil || c.SendCQ != 0 && q.sendCQ == nil || c.RecvCQ != 0 && q.recvCQ == nil {
-		return nil, unable("ibv_create_qp", "a queue that it completes in, or receives from, has another data path")
+		return nil, unable("ibv_create_qp", "its completion queue or shared receive queue has a different data path")
 	}
 	q.send.address = address
 	q.send.init(q, out, cap, everyOne, d.use(q, out))
@@ -173,22 +174,22 @@ func forget[C, Q comparable](mu *sync.Mutex, table map[C]Q, c C, q Q) {
 	}
 }
 
-// kinds are the unsupported types of queue pairs, with reasons.
+// kinds contains the unsupported types of queue pairs, with reasons.
 var kinds = map[ibv.QPType]string{
-	ibv.QPT_RAW_PACKET: "the data path in Go has no queue pairs of type RAW_PACKET: their requests have headers",
-	ibv.QPT_DRIVER:     "the data path in Go has no dynamic connections",
+	ibv.QPT_RAW_PACKET: "the data path in Go does not support type RAW_PACKET: its requests have headers",
+	ibv.QPT_DRIVER:     "the data path in Go does not support dynamic connections",
 }
 
-// registerTable has doorbell registers by address: queue pairs may share one, even those of two paths.
+// registerTable contains doorbell registers by address. Queue pairs may share one, even queue pairs of two paths.
 type registerTable struct {
 	mu sync.Mutex
 	at map[uintptr]*register
 }
 
-// registers are the registers of the process.
+// registers contains all doorbell registers of the process.
 var registers = registerTable{at: map[uintptr]*register{}}
 
-// use assigns a queue pair its register, which others may use as well.
+// use returns the register of a new queue pair, which may have other users.
 func (d *Queues) use(q *queuePair, out *mlx5dv.QP) *register {
 	registers.mu.Lock()
 	defer registers.mu.Unlock()
@@ -219,15 +220,15 @@ type queuePair struct {
 	c              *ibv.QP
 	sendCQ, recvCQ *completionQueue // may be the same
 	srq            *sharedQueue     // or nil
-	ending         atomic.Bool      // its completions are dropped
-	lent           atomic.Bool      // by package native
+	ending         atomic.Bool      // completions are dropped
+	lent           atomic.Bool      // lent by package native
 }
 
 func (q *queuePair) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
 	return q.send.post(list, bad)
 }
 
-// Held sets the lock that is held by callers of PostOne, before the first of them.
+// Held sets the lock that callers of PostOne hold. It is called before the first of them.
 func (q *queuePair) Held(by *lock.Lock) {
 	q.send.mu.Lock()
 	defer q.send.mu.Unlock()
@@ -238,9 +239,9 @@ func (q *queuePair) PostRecv(_ *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvW
 	return q.recv.post(list, bad)
 }
 
-// Reset follows a reset of the queue pair by libmlx5: earlier completions are dropped.
+// Reset is called after libmlx5 has reset the queue pair. It drops earlier completions.
 func (q *queuePair) Reset() {
-	if !q.lent.Load() { // its borrower excludes posts, and resets it
+	if !q.lent.Load() { // otherwise the borrower prevents posts, and resets the queues
 		q.reset()
 	}
 }
@@ -252,7 +253,7 @@ func (q *queuePair) reset() {
 	q.recv.reset()
 }
 
-// End destroys the queue pair. Its later completions are dropped without accessing its memory.
+// End destroys the queue pair. Later completions are dropped without access to its memory.
 func (q *queuePair) End(destroy func() error) error {
 	q.device.mu.Lock()
 	defer q.device.mu.Unlock()
@@ -272,7 +273,7 @@ func (q *queuePair) End(destroy func() error) error {
 	return nil
 }
 
-// refusing implements a path whose methods all fail.
+// refusing implements a path on which all methods fail.
 type refusing struct{}
 
 const eopnotsupp = int32(syscall.EOPNOTSUPP)
@@ -289,10 +290,10 @@ func (refusing) Held(*lock.Lock)                                               {
 func (refusing) Reset()                                                        {}
 func (refusing) Event()                                                        {}
 
-// unable returns the error for an unsupported feature of the data path.
+// unable returns the error for a feature that the data path does not support.
 func unable(verb, reason string) error {
 	return verberr.New(verberr.Error{Verb: verb, Errno: syscall.EOPNOTSUPP, Reason: reason})
 }
 
-// pointer is an address of C's memory, or the device's.
+// pointer converts an address of C's memory or of the device's.
 func pointer(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }

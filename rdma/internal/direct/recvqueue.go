@@ -11,17 +11,17 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// recvQueue is a ring of receives, each with room for the same number of entries.
+// recvQueue is a ring of receives, each with space for the same number of entries.
 type recvQueue struct {
 	mu     lock.Lock
 	first  unsafe.Pointer
 	stride uintptr
 	mask   uint32
 	sges   int32
-	posted uint32        // receives, counted from the beginning of time
-	most   uint32        // that may be outstanding
-	done   atomic.Uint32 // receives that have completed
-	ids    []uint64      // by place
+	posted uint32        // number of posted receives since creation
+	most   uint32        // maximum number of outstanding receives
+	done   atomic.Uint32 // number of completed receives since creation
+	ids    []uint64      // wr_ids by slot
 	record *uint32
 	passed passed
 	c      *ibv.QP
@@ -30,7 +30,7 @@ type recvQueue struct {
 func (q *recvQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap) {
 	q.c = qp.c
 	if qp.srq != nil || out.RQ.WQECnt == 0 {
-		return // it takes nothing: most is 0
+		return // no receive queue: most is 0
 	}
 	q.first, q.stride, q.mask = pointer(out.RQ.Buf), uintptr(out.RQ.Stride), out.RQ.WQECnt-1
 	q.most, q.sges = cap.MaxRecvWR, int32(cap.MaxRecvSGE)
@@ -45,7 +45,7 @@ func (q *recvQueue) reset() {
 	q.done.Store(0)
 }
 
-// at returns the address of a receive.
+// at returns the address of the receive in a slot.
 func (q *recvQueue) at(place uint32) unsafe.Pointer {
 	return unsafe.Add(q.first, uintptr(place)*q.stride)
 }
@@ -78,12 +78,12 @@ func (q *recvQueue) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int3
 	return errno
 }
 
-// scatter writes the entries of a receive with room for room of them. If it is not full, an entry with an invalid key
-// ends it.
+// scatter writes the entries of a receive that has space for room entries. If there are fewer, an entry with an invalid
+// key ends the list.
 func scatter(at unsafe.Pointer, w *ibv.RecvWR, room int32) {
 	n := int32(0)
 	for _, e := range unsafe.Slice(w.SGList.Deref(), max(0, w.NumSGE)) {
-		if e.Length == 0 { // which stands for 2 GiB
+		if e.Length == 0 { // the device treats 0 as 2 GiB
 			continue
 		}
 		*entry(at, n) = mlx5dv.MLX5WQEDataSeg{ByteCount: be32(e.Length), LKey: be32(e.LKey),

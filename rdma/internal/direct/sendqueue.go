@@ -14,51 +14,51 @@ import (
 )
 
 const (
-	block = mlx5dv.MLX5_SEND_WQE_BB // size of a block of the queue
-	unit  = 16                      // unit of a request's size
+	block = mlx5dv.MLX5_SEND_WQE_BB // bytes of a block
+	unit  = 16                      // bytes of a unit, in which a request's size is counted
 
 	einval = int32(syscall.EINVAL)
 	enomem = int32(syscall.ENOMEM)
 )
 
-// sendQueue is a ring of blocks. A request begins with a block and takes as many as it needs; it may wrap around.
+// sendQueue is a ring of blocks. A request starts at a block and has as many as it needs; it may wrap around.
 //
-// The fields that a post of one request uses come first, in two cache lines.
+// The fields that PostOne uses come first, in two cache lines.
 type sendQueue struct {
-	first    unsafe.Pointer // of the ring
-	requests []sendRequest  // by the request's first block
+	first    unsafe.Pointer // start of the ring
+	requests []sendRequest  // indexed by a request's first block
 	record   *uint32
 	register *register
-	mask     uint32 // of the number of a block
-	next     uint32 // number of the block that the next request begins with, counted from the beginning of time
-	posted   uint32 // requests
-	limit    uint32 // the maximum of posted, as of the last check
-	number   uint32 // the queue pair's number, as in requests
-	inline   uint32 // maximum of inline bytes
+	mask     uint32 // mask of block numbers
+	next     uint32 // number of the next request's first block, since creation
+	posted   uint32 // number of posted requests, since creation
+	limit    uint32 // maximum of posted, updated when it is reached
+	number   uint32 // the queue pair's number, in the format of requests
+	inline   uint32 // maximum inline bytes
 	passed   passed
-	usual    uint32 // number of operations, from the first one on, that short supports
-	signal   uint8  // flags of every request
-	fence    uint8  // fence of the next request after one that changes a key
+	usual    uint32 // opcodes below this one are supported by short
+	signal   uint8  // flags set in every request
+	fence    uint8  // fence of the next request, set by a request that changes a key
 	state    *ibv.QPState
 
 	qp   *queuePair
-	most uint32         // requests that may be outstanding
-	sges int32          // entries at most
-	end  unsafe.Pointer // of the ring
+	most uint32         // maximum number of outstanding requests
+	sges int32          // maximum entries of a request
+	end  unsafe.Pointer // end of the ring
 	kind ibv.QPType
-	// address is addressIn, of datagrams
+	// address is the result of addressIn, for datagrams
 	address uintptr
 	mu      lock.Lock
-	// held is the lock of callers of PostOne, which does not take mu; or nil
+	// held is the lock of callers of PostOne, which does not lock mu; or nil
 	held *lock.Lock
-	done atomic.Uint32 // requests that have completed; the completion queue's poller writes it
+	done atomic.Uint32 // number of completed requests since creation; written by the completion queue's poller
 }
 
 // sendRequest holds the state for completing a request.
 type sendRequest struct {
 	id     uint64
-	number uint32       // of the request, counted from 1 since the beginning of time
-	opcode ibv.WCOpcode // if the completion does not contain it
+	number uint32       // number of the request since creation, starting at 1
+	opcode ibv.WCOpcode // valid if the device's completion does not contain it
 }
 
 func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, r *register) {
@@ -86,7 +86,7 @@ func (q *sendQueue) init(qp *queuePair, out *mlx5dv.QP, cap ibv.QPCap, everyOne 
 // exclude calls f while no post is in progress.
 func (q *sendQueue) exclude(f func()) {
 	q.mu.Lock()
-	held := q.held // nil: posts by PostOne come later
+	held := q.held // if nil, PostOne has not been called yet
 	q.mu.Unlock()
 	if held != nil {
 		held.Lock()
@@ -101,11 +101,11 @@ func (q *sendQueue) reset() {
 	q.exclude(func() {
 		q.next, q.posted, q.fence, q.limit = 0, 0, 0, q.most
 		q.done.Store(0)
-		clear(q.requests) // overwritten takes no old one for a new one of its number
+		clear(q.requests) // so that overwritten does not find old requests with new numbers
 	})
 }
 
-// full reports whether n more requests would exceed the maximum of outstanding ones.
+// full reports whether n more requests would exceed the maximum number of outstanding requests.
 func (q *sendQueue) full(n uint32) bool {
 	if int32(q.limit-q.posted-n) <= 0 {
 		q.limit = q.done.Load() + q.most
@@ -116,7 +116,7 @@ func (q *sendQueue) full(n uint32) bool {
 // post writes requests to the ring until one does not fit, and rings the doorbell.
 func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int32) {
 	q.mu.Lock()
-	defer q.mu.Unlock() // also if an entry's address is invalid, which panics
+	defer q.mu.Unlock() // deferred, because an invalid address in an entry panics
 	p := posting{q: q, at: q.next, fence: q.fence}
 	n := uint32(0)
 	for w := list; w != nil; w = w.Next.Deref() {
@@ -157,7 +157,7 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 	return errno
 }
 
-// one posts one request of the usual kind, or does nothing and returns false.
+// one posts a request of a common kind and returns true. For others, it does nothing and returns false.
 func (q *sendQueue) one(w *ibv.SendWR) bool {
 	if q.full(0) {
 		return false
@@ -180,7 +180,7 @@ func (q *sendQueue) one(w *ibv.SendWR) bool {
 	return true
 }
 
-// inlineBit is the number of the bit IBV_SEND_INLINE.
+// inlineBit is the bit number of IBV_SEND_INLINE.
 const inlineBit = 3
 
 var _ = [1]byte{}[ibv.SEND_INLINE-1<<inlineBit]
@@ -194,15 +194,15 @@ func (q *sendQueue) block(number uint32) unsafe.Pointer {
 type posting struct {
 	q       *sendQueue
 	at      uint32         // number of the next request's first block
-	control unsafe.Pointer // where that is
+	control unsafe.Pointer // its address
 	last    uint32         // number of the last request's first block
-	units   uint32         // of the request
-	inline  bool           // a request has its data inside
-	fence   uint8          // of the next request
-	opcode  ibv.WCOpcode   // for the completion, if that does not contain it
+	units   uint32         // size of the request in units
+	inline  bool           // a request has inline data
+	fence   uint8          // fence of the next request
+	opcode  ibv.WCOpcode   // for the work completion, if the device's completion does not contain it
 }
 
-// opcodes are the device's, indexed by ibv opcodes, of which WR_SEND_WITH_INV is the last.
+// opcodes contains the device's opcodes, indexed by ibv.WROpcode up to WR_SEND_WITH_INV.
 var opcodes = [16]uint32{
 	ibv.WR_SEND: mlx5dv.MLX5_OPCODE_SEND, ibv.WR_SEND_WITH_IMM: mlx5dv.MLX5_OPCODE_SEND_IMM,
 	ibv.WR_SEND_WITH_INV: mlx5dv.MLX5_OPCODE_SEND_INVAL, ibv.WR_RDMA_WRITE: mlx5dv.MLX5_OPCODE_RDMA_WRITE,
@@ -212,7 +212,7 @@ var opcodes = [16]uint32{
 	ibv.WR_LOCAL_INV:            mlx5dv.MLX5_OPCODE_UMR, ibv.WR_BIND_MW: mlx5dv.MLX5_OPCODE_UMR,
 }
 
-// controls are the bits of a control segment, indexed by fence, signaled and solicited.
+// controls contains the bits of a control segment, indexed by the flags fence, signaled and solicited.
 var controls = [8]uint8{
 	ibv.SEND_FENCE:    mlx5dv.MLX5_WQE_CTRL_FENCE,
 	ibv.SEND_SIGNALED: mlx5dv.MLX5_WQE_CTRL_CQ_UPDATE,
@@ -269,7 +269,7 @@ func (p *posting) write(w *ibv.SendWR) (errno int32) {
 		return errno
 	}
 	size := uintptr(at) - uintptr(p.control)
-	if uintptr(at) < uintptr(p.control) || size == 0 { // it goes on at the beginning of the ring
+	if uintptr(at) < uintptr(p.control) || size == 0 { // it wraps around
 		size += uintptr(q.end) - uintptr(q.first)
 	}
 	p.units = uint32(size / unit)
@@ -278,7 +278,7 @@ func (p *posting) write(w *ibv.SendWR) (errno int32) {
 	return 0
 }
 
-// wrap returns the address after wrapping around.
+// wrap returns at, or the start of the ring if at is its end.
 func (q *sendQueue) wrap(at unsafe.Pointer) unsafe.Pointer {
 	if at == q.end {
 		return q.first
@@ -286,7 +286,7 @@ func (q *sendQueue) wrap(at unsafe.Pointer) unsafe.Pointer {
 	return at
 }
 
-// target writes the segments between the control segment and the data: the request's destination.
+// target writes the segments between the control segment and the data, which contain the request's destination.
 func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg) (unsafe.Pointer, int32) {
 	q := p.q
 	switch q.kind {
@@ -301,7 +301,7 @@ func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrl
 	switch w.Opcode {
 	case ibv.WR_RDMA_READ, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
 		if w.Opcode == ibv.WR_RDMA_READ && q.kind == ibv.QPT_UC {
-			return at, 0 // as libmlx5 does; the device refuses it
+			return at, 0 // like libmlx5; the device rejects it
 		}
 		r := w.WR.RDMA()
 		return remote(at, r.RemoteAddr, r.RKey), 0
@@ -328,14 +328,14 @@ func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrl
 	return at, 0
 }
 
-// remote writes the address of the peer's memory.
+// remote writes the remote address and key.
 func remote(at unsafe.Pointer, address uint64, key uint32) unsafe.Pointer {
 	s := (*mlx5dv.MLX5WQERAddrSeg)(at)
 	s.RAddr, s.RKey, s.Reserved = be64(address), be32(key), 0
 	return unsafe.Add(at, unsafe.Sizeof(*s))
 }
 
-// entries writes the data entries. It omits entries without a length, because 0 stands for 2 GiB.
+// entries writes the data entries. It omits empty ones, because the device treats length 0 as 2 GiB.
 func (q *sendQueue) entries(at unsafe.Pointer, w *ibv.SendWR) unsafe.Pointer {
 	atomics := w.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || w.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD
 	for _, e := range unsafe.Slice(w.SGList.Deref(), w.NumSGE) {
@@ -354,7 +354,7 @@ func (q *sendQueue) entries(at unsafe.Pointer, w *ibv.SendWR) unsafe.Pointer {
 	return at
 }
 
-// copyIn copies the data into the request.
+// copyIn copies inline data into the request.
 func (q *sendQueue) copyIn(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, int32) {
 	at = q.wrap(at)
 	head := (*mlx5dv.MLX5WQEInlDataSeg)(at)
@@ -384,7 +384,7 @@ func (q *sendQueue) copyIn(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, in
 	return at, 0
 }
 
-// datagram writes the address of a datagram.
+// datagram writes the destination of a datagram.
 func (q *sendQueue) datagram(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, int32) {
 	u := w.WR.UD()
 	if u.AH == 0 {

@@ -10,24 +10,24 @@ import (
 	"github.com/goverbs/goverbs/internal/lock"
 )
 
-// sharedQueue is a shared receive queue: a linked list of receives. The device takes them from the front, in order, and
-// returns them in any order.
+// sharedQueue is a shared receive queue: a linked list of receives. The device consumes them in order from the front,
+// and completes them in any order.
 type sharedQueue struct {
 	refusing
 	mu     lock.Lock
 	first  unsafe.Pointer
 	stride uintptr
 	sges   int32
-	head   uint16 // the receive that is written next
-	tail   uint16 // the last one of the list; it is never written, so that the list always goes on
+	head   uint16 // slot of the next receive to write
+	tail   uint16 // last slot of the list; never written, so that the list never becomes empty
 	posted uint16
-	ids    []uint64 // by place
+	ids    []uint64 // wr_ids by slot
 	record *uint32
-	inC    [2]uint32 // libmlx5's head and tail, which do not change
+	inC    [2]uint32 // libmlx5's head and tail, which must not change
 	device *Queues
 	c      *ibv.SRQ
-	index  uint32           // XRC: by which completions name it
-	cq     *completionQueue // XRC: where its receives complete
+	index  uint32           // for XRC: index in completions
+	cq     *completionQueue // for XRC: completion queue of the receives
 }
 
 func newSharedQueue(d *Queues, c *ibv.SRQ, out *mlx5dv.SRQ, sges uint32) *sharedQueue {
@@ -36,12 +36,12 @@ func newSharedQueue(d *Queues, c *ibv.SRQ, out *mlx5dv.SRQ, sges uint32) *shared
 		record: (*uint32)(unsafe.Pointer(out.DBRec.Deref())), inC: [2]uint32{out.Head, out.Tail}}
 }
 
-// next returns the link of a receive.
+// next returns the link segment of a slot.
 func (q *sharedQueue) next(place uint16) *mlx5dv.MLX5WQESRQNextSeg {
 	return (*mlx5dv.MLX5WQESRQNextSeg)(unsafe.Add(q.first, uintptr(place)*q.stride))
 }
 
-// data returns the address of a receive's entries.
+// data returns the address of the entries in a slot.
 func (q *sharedQueue) data(place uint16) unsafe.Pointer {
 	return unsafe.Add(unsafe.Pointer(q.next(place)), unsafe.Sizeof(mlx5dv.MLX5WQESRQNextSeg{}))
 }
@@ -73,25 +73,25 @@ func (q *sharedQueue) PostSRQRecv(_ *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv
 	return errno
 }
 
-// free appends a receive that the device has used to the list.
+// free appends the slot of a completed receive to the list.
 func (q *sharedQueue) free(place uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.append(place)
 }
 
-// append is free. The caller holds sharedQueue.mu.
+// append is free for callers that hold sharedQueue.mu.
 func (q *sharedQueue) append(place uint16) {
 	q.next(q.tail).NextWQEIndex = be16(place)
 	q.tail = place
 }
 
-// again reposts a receive that the device has used in vain.
+// again reposts a receive that the device could not use.
 func (q *sharedQueue) again(place uint16) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.append(place)
-	to := q.head // another place: there is one in front of the last
+	to := q.head // a different slot: one is always free before the tail
 	q.head = host16(q.next(to).NextWQEIndex)
 	q.ids[to] = q.ids[place]
 	for i := range q.sges {
@@ -101,7 +101,7 @@ func (q *sharedQueue) again(place uint16) {
 	publish(q.record, uint32(be32(uint32(q.posted))))
 }
 
-// id returns the wr_id of a receive.
+// id returns the wr_id of the receive in a slot.
 func (q *sharedQueue) id(place uint16) uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -10,30 +10,30 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// words is a block of the ring as 8-byte numbers. A block that is copied to a register is read immediately, and store
-// forwarding fails if one load reads several smaller stores.
+// words is a block of the ring as 8-byte words. A block that is copied to a register is read immediately after it is
+// written, and store forwarding fails if one load reads several smaller stores.
 type words [block / 8]uint64
 
 // inlineHead is the size of the header of inline data.
 const inlineHead = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEInlDataSeg{}))
 
-// The usual operations are two sends and two with immediate data, so one comparison each suffices.
+// The common operations include two sends and two operations with immediate data; one comparison distinguishes each.
 func isSend(op ibv.WROpcode) bool { return op&^1 == ibv.WR_SEND }
 func hasImm(op ibv.WROpcode) bool { return op&^2 == ibv.WR_RDMA_WRITE_WITH_IMM }
 
 var _ = [1]byte{}[ibv.WR_SEND-2|ibv.WR_SEND_WITH_IMM-3|ibv.WR_RDMA_WRITE_WITH_IMM-1]
 
-// short writes a request of the usual kind, which fits into one block: a send, a write or a read with one entry, or
-// with the entry's data inline. number is the number of its block. It returns the request's size in units, or 0 for
-// other requests.
+// short writes a request of a common kind that fits into one block: a send, write or read with one entry, or with the
+// entry's data inline. number is the number of the block. short returns the request's size in units, or 0 for other
+// requests.
 //
-// It calls nothing: with a call for the copy alone, each request of a list takes a tenth longer.
+// It calls no function: a call for the copy would make each request of a list a tenth slower.
 func (q *sendQueue) short(w *ibv.SendWR, number uint32, fence uint8) (units uint32) {
 	op, flags := w.Opcode, w.SendFlags
 	if w.NumSGE != 1 || uint32(op) >= q.usual || *q.state < ibv.QPS_RTS {
 		return 0
 	}
-	front := uint32(2) // words of the control segment, and of the peer's address
+	front := uint32(2) // words of the control segment and the remote address
 	if !isSend(op) {
 		front = 4
 	}
@@ -78,26 +78,26 @@ func (q *sendQueue) short(w *ibv.SendWR, number uint32, fence uint8) (units uint
 	return units
 }
 
-// head returns the first half of a request's control segment.
+// head returns the first 8 bytes of a request's control segment.
 func (q *sendQueue) head(op ibv.WROpcode, number, units uint32) uint64 {
 	return pair(be32(number<<8&0xffff00|opcodes[op&15]), be32(q.number|units))
 }
 
-// tail returns the second half.
+// tail returns the second 8 bytes.
 func (q *sendQueue) tail(w *ibv.SendWR, fence uint8) uint64 {
 	flags := w.SendFlags
 	control := q.signal | controls[flags&(ibv.SEND_FENCE|ibv.SEND_SIGNALED|ibv.SEND_SOLICITED)]
 	if flags&ibv.SEND_FENCE == 0 {
 		control |= fence
 	}
-	t := uint64(control) << 24 // the last byte of four
+	t := uint64(control) << 24 // fourth byte
 	if hasImm(w.Opcode) {
 		t |= pair(0, *w.ImmData())
 	}
 	return t
 }
 
-// PostOne posts a request of the usual kind, or does nothing and returns false.
+// PostOne posts a request of a common kind and returns true. For others, it does nothing and returns false.
 func (p *queuePair) PostOne(w *ibv.SendWR) bool {
 	q := &p.send
 	r, op, at := q.register, w.Opcode, q.next

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 )
 
-// key writes a request that binds a memory window or invalidates its binding. A mask selects the changed fields of the
-// key's context.
+// key writes a request that binds a memory window or invalidates its binding. A mask selects the fields of the key's
+// context that change.
 func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg) (unsafe.Pointer, int32) {
 	b := ibv.SendBindMW{}
 	kind := ibv.MW_TYPE_2
@@ -22,7 +22,7 @@ func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg
 	}
 	info := &b.BindInfo
 	if info.Length > 1<<31 {
-		return at, eopnotsupp // more than an entry of the list of regions can have
+		return at, eopnotsupp // exceeds the maximum of an entry in the list of regions
 	}
 	q := p.q
 	at = q.wrap(changes(at, kind, info.Length != 0))
@@ -31,7 +31,7 @@ func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg
 		return at, 0
 	}
 	at = q.wrap(at)
-	type list struct { // of regions: the device reads it in pieces of a block
+	type list struct { // list of regions; the device reads whole blocks
 		region mlx5dv.MLX5WQEUMRKLMSeg
 		_      [block - unsafe.Sizeof(mlx5dv.MLX5WQEUMRKLMSeg{})]byte
 	}
@@ -49,7 +49,7 @@ func changes(at unsafe.Pointer, kind ibv.MWType, bind bool) unsafe.Pointer {
 			mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
 			mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE |
 			mlx5dv.MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC
-		listUnits = 4 // a block
+		listUnits = 4 // one block
 	)
 	mask := uint64(always)
 	s := mlx5dv.MLX5WQEUMRCtrlSeg{
@@ -70,7 +70,7 @@ func changes(at unsafe.Pointer, kind ibv.MWType, bind bool) unsafe.Pointer {
 	return unsafe.Add(at, unsafe.Sizeof(s))
 }
 
-// context writes the changed fields of the key's context. Other fields keep their values.
+// context writes the changed fields of the key's context. The others keep their values.
 func (q *sendQueue) context(at unsafe.Pointer, kind ibv.MWType, b *ibv.SendBindMW) unsafe.Pointer {
 	s, info := (*mlx5dv.MLX5WQEMKeyContextSeg)(at), &b.BindInfo
 	owner := uint32(0xffffff00) // no queue pair

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package fakedevice provides a device for tests of package rdma and of the packages above it. It has every verb, and
+// Package fakedevice provides a device for tests of package rdma and of packages above it. It supports every verb, and
 // its verbs do nothing.
 package fakedevice
 
@@ -16,12 +16,12 @@ import (
 )
 
 // Fake is a backend with one device, named "fake". Verbs that create an object return one, verbs that destroy an object
-// accept it, and the names of all calls are recorded. A test can replace verbs.
+// accept it, and the names of all calls are recorded. Tests can replace verbs.
 type Fake struct {
 	Context *ibv.VerbsContext
-	Events  *os.File // nothing can ever be read from it
-	// Fails holds the errors of verbs and slots by name, and Do holds replacements. Set them while no call is in
-	// progress.
+	Events  *os.File // never becomes readable
+	// Fails contains the errors of verbs and slots by name, and Do contains replacements. Set them only while no call
+	// is in progress.
 	Fails map[string]runtime.Errno
 	Do    map[string]func(a []uintptr) uintptr
 
@@ -33,7 +33,7 @@ type Fake struct {
 	calls  []string
 }
 
-// New returns the process's fake to one test at a time, without failures or replacements.
+// New resets the process's fake and returns it. Only one test may use it at a time.
 func New() *Fake {
 	f := ofProcess()
 	f.Fails, f.Do = map[string]runtime.Errno{}, map[string]func([]uintptr) uintptr{}
@@ -41,10 +41,10 @@ func New() *Fake {
 	return f
 }
 
-// Current returns the process's fake, as the test has set it up.
+// Current returns the process's fake as the test has configured it.
 func Current() *Fake { return ofProcess() }
 
-var ofProcess = sync.OnceValue(func() *Fake { // a process can have few Spaces
+var ofProcess = sync.OnceValue(func() *Fake { // one per process, because the number of Spaces is limited
 	f := &Fake{}
 	var err error
 	if f.space, err = runtime.NewSpace(f); err != nil {
@@ -80,7 +80,7 @@ var ofProcess = sync.OnceValue(func() *Fake { // a process can have few Spaces
 	return f
 })
 
-// Object allocates memory of the backend for an object of C. It is never released.
+// Object allocates backend memory for an object of C. It is never freed.
 func Object[T any](f *Fake) *T {
 	p, err := f.space.Alloc(int(max(unsafe.Sizeof(*new(T)), 512)))
 	if err != nil {
@@ -89,7 +89,7 @@ func Object[T any](f *Fake) *T {
 	return (*T)(p)
 }
 
-// Slot returns a function pointer of C that calls the function of that name in Do.
+// Slot returns a C function pointer that calls the function with the name in Do.
 func (f *Fake) Slot(name string) ibv.FuncPtr {
 	address, err := f.space.Slot(func(a, b, c, d, e, g uint64) (uint64, runtime.Errno) {
 		return f.called(name, []uint64{a, b, c, d, e, g})
@@ -100,12 +100,12 @@ func (f *Fake) Slot(name string) ibv.FuncPtr {
 	return ibv.FuncPtr(address)
 }
 
-// Function returns a function for every name.
+// Function returns a function for any name.
 func (f *Fake) Function(library, name string) runtime.Func {
 	return func(a []uint64) (uint64, runtime.Errno) { return f.called(name, a) }
 }
 
-// called is call with arguments and a result of 64 bits.
+// called is call with 64-bit arguments and results.
 func (f *Fake) called(name string, a []uint64) (uint64, runtime.Errno) {
 	args := make([]uintptr, len(a))
 	for i := range a {
@@ -161,7 +161,7 @@ func (f *Fake) call(name string, a []uintptr) (uintptr, runtime.Errno) {
 	return 0, 0
 }
 
-// Took returns the calls since the previous Took.
+// Took returns the names of the calls since the previous Took.
 func (f *Fake) Took() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -170,7 +170,7 @@ func (f *Fake) Took() []string {
 	return calls
 }
 
-// QueuePairs lets the fake create completion queues and queue pairs: ibv_create_cq and ibv_create_qp.
+// QueuePairs makes ibv_create_cq and ibv_create_qp return usable objects.
 func (f *Fake) QueuePairs() {
 	f.Do["ibv_create_cq"] = func(a []uintptr) uintptr {
 		cq := Object[ibv.CQ](f)

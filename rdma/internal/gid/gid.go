@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package gid selects GIDs of a device by their properties: address, type, network interface. It queries the system's
-// interfaces, not the device.
+// Package gid selects GIDs of a device by address, type and network interface. It queries the system's interfaces, not
+// the device.
 package gid
 
 import (
@@ -20,10 +20,10 @@ import (
 // Query describes a GID. A field that is not set matches every GID.
 type Query struct {
 	Port      uint8        // 0: any
-	Address   netip.Addr   // of the network interface; peers use it
+	Address   netip.Addr   // address of the network interface, which peers use
 	Type      *ibv.GIDType // nil: RoCE v2 if the port has it, otherwise any type
-	Interface string       // name of the network interface: "eth0"
-	VLAN      *uint16      // of the interface; 0: none
+	Interface string       // name of the network interface, such as "eth0"
+	VLAN      *uint16      // VLAN of the interface; 0: no VLAN
 	GID       *ibv.GID     // exactly this GID
 }
 
@@ -68,8 +68,9 @@ func EntryAddress(e *ibv.GIDEntry) netip.Addr {
 	return a.WithZone(strconv.Itoa(int(e.NDevIfindex)))
 }
 
-// Choose returns the entry that fits a query best, and whether one fits. It prefers one whose network interface is in
-// the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6, and link-local addresses last.
+// Choose returns the entry that fits a query best, and reports whether any fits. It prefers entries whose network
+// interface is in the network namespace of the calling thread, then RoCE v2, then IPv4 over IPv6. Link-local addresses
+// come last.
 func Choose(q Query, all []ibv.GIDEntry) (e ibv.GIDEntry, ok bool) {
 	var fit []candidate
 	here := interfaces{}
@@ -110,14 +111,14 @@ func fits(q Query, e ibv.GIDEntry, all interfaces) (c candidate, ok bool) {
 	return c, true
 }
 
-// interfaces caches the network interfaces of this namespace by number, because a system call for one takes time.
+// interfaces caches this namespace's network interfaces by index, because each lookup is a system call.
 type interfaces map[int]struct {
 	name      string
 	addresses []net.Addr
 }
 
-// with returns the name of an interface if it is in this namespace and has the address. An interface of another
-// namespace may have the same number.
+// with returns the name of an interface, if it is in this namespace and has the address. An interface of another
+// namespace may have the same index.
 func (all interfaces) with(index int, address netip.Addr) (name string, here bool) {
 	i, known := all[index]
 	if !known {
@@ -133,9 +134,9 @@ func (all interfaces) with(index int, address netip.Addr) (name string, here boo
 	})
 }
 
-// vlanOf returns the VLAN of a network interface, as the kernel lists it, or 0.
+// vlanOf returns the VLAN of a network interface from the kernel's list, or 0.
 func vlanOf(name string) uint16 {
-	f, err := os.Open("/proc/thread-self/net/vlan/config") // of the thread's namespace, as net's interfaces are
+	f, err := os.Open("/proc/thread-self/net/vlan/config") // of the thread's namespace, like the interfaces
 	if err != nil {
 		return 0
 	}
@@ -150,10 +151,10 @@ func vlanOf(name string) uint16 {
 	return 0
 }
 
-// List formats entries for an error.
+// List formats entries for an error text.
 func List(all []ibv.GIDEntry) string {
 	if len(all) == 0 {
-		return "none: does the network interface have an address?"
+		return "none: check that the network interface has an address"
 	}
 	var names []string
 	for _, e := range all {

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestBetterGIDs: RoCE v2 before others, IPv4 before IPv6, link-local addresses last.
+// TestBetterGIDs: RoCE v2 is preferred over other types and IPv4 over IPv6. Link-local addresses come last.
 func TestBetterGIDs(t *testing.T) {
 	entry := func(address string, kind ibv.GIDType) ibv.GIDEntry {
 		e := ibv.GIDEntry{GIDType: kind}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package life manages the lifetimes of objects that live in C: calls in progress, dependent objects, and closing. It
-// is independent of the kinds of objects; each object of rdma and rdma/cm has a Life.
+// Package life manages the lifetimes of objects in C: calls in progress, dependent objects, and closing. It does not
+// depend on the kinds of objects; each object of rdma and rdma/cm has a Life.
 //
-// A Life is unborn, alive, closing or closed. It has parents, which it needs, and children, which need it:
+// A Life is unborn, alive, closing or closed. It has parents, which it needs, and children, which need it. Its methods:
 //
-//	Begin     the object exists and can be used; its parents can no longer be closed
-//	Use Done  around every call that passes the object to C
-//	Close     fails while there are children, ends waits, waits for calls in progress, destroys, leaves the parents
+//	Begin     makes an existing object usable; its parents can no longer be closed
+//	Use Done  enclose every call that passes the object to C
+//	Close     fails if there are children; ends waits, waits for calls in progress, destroys, leaves the parents
 //
 // All methods are safe for concurrent use.
 package life
@@ -24,34 +24,34 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Hooks are called when an object is closed. Each may be nil. They are called without a lock of the Life.
+// Hooks are called when an object is closed, without a lock of the Life. Each may be nil.
 type Hooks struct {
-	Wake   func()       // ends waits of calls in progress, before Close waits for those calls
+	Wake   func()       // ends waits of calls in progress, before Close waits for these calls
 	Stop   func()       // makes the object reject new work
 	Revive func()       // undoes Wake and Stop if the object stays open
 	Settle func() error // ends the device's outstanding work, right before the object is destroyed
 }
 
-// Life is the lifetime of one object. The zero value is unborn: Begin sets its name, its parents and its destructor. An
-// object that a program declares instead of calling its constructor stays unborn; without that check, C would read
-// memory at address 0.
+// Life is the lifetime of one object. The zero value is unborn. Begin sets the name, the parents and the destructor. An
+// object that a program declares, instead of calling a constructor, stays unborn; calls then fail instead of passing
+// address 0 to C.
 type Life struct {
 	Hooks
 
 	name    string
-	number  uint64                        // position among all objects, in the order of Begin
-	destroy func() (gone bool, err error) // in C
+	number  uint64                        // position among all objects in the order of Begin
+	destroy func() (gone bool, err error) // destroys the object in C
 	gone    atomic.Bool                   // state is closed
 	mu      sync.Mutex                    // guards the fields below
-	idle    sync.Cond                     // users has become 0, or state has changed
+	idle    sync.Cond                     // signaled when users becomes 0 or state changes
 	// +checklocks:mu
 	state state //
 	// +checklocks:mu
 	users int // calls in progress
 	// +checklocks:mu
-	parents []*Life // what the object needs
+	parents []*Life // objects that this one needs
 	// +checklocks:mu
-	needed map[*Life]struct{} // its children: they keep it from being closed
+	needed map[*Life]struct{} // children, which prevent closing
 }
 
 type state uint8
@@ -65,9 +65,9 @@ const (
 
 var begun atomic.Uint64
 
-// Begin sets the object's name, for errors, and its parents, which the caller holds with Use. destroy destroys the
-// object in C, and reports whether it is gone; if it is not, the object stays open. Close returns the error even if the
-// object is gone.
+// Begin sets the object's name for errors, and its parents, which the caller holds with Use. destroy destroys the
+// object in C and reports whether it is gone; if not, the object stays open. Close returns destroy's error in either
+// case.
 func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents ...*Life) {
 	l.name, l.destroy, l.number = name, destroy, begun.Add(1)
 	l.mu.Lock()
@@ -80,7 +80,7 @@ func (l *Life) Begin(name string, destroy func() (gone bool, err error), parents
 	l.become(alive)
 }
 
-// Join adds a parent. The caller holds both with Use, unless the object is new.
+// Join adds a parent. The caller holds both objects with Use, unless l is new.
 func (l *Life) Join(parent *Life) {
 	l.mu.Lock()
 	if !slices.Contains(l.parents, parent) {
@@ -123,7 +123,7 @@ func (l *Life) Children() int {
 	return len(l.needed)
 }
 
-// TryUse begins a call, for which Close waits, if the object is alive. Done ends the call.
+// TryUse begins a call if the object is alive. Close waits for the call until Done.
 func (l *Life) TryUse() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -134,8 +134,8 @@ func (l *Life) TryUse() bool {
 	return true
 }
 
-// Hold is TryUse for a few instructions that cannot block or panic. It is faster, because its end wakes no waiting
-// goroutine. Release ends it.
+// Hold is TryUse for a few instructions that cannot block or panic. It is faster, because it locks the Life until
+// Release instead of counting a call.
 //
 // +checklocksignore
 func (l *Life) Hold() bool {
@@ -152,7 +152,7 @@ func (l *Life) Hold() bool {
 // +checklocksignore
 func (l *Life) Release() { l.mu.Unlock() }
 
-// Use is TryUse with an error.
+// Use is TryUse that returns an error.
 func (l *Life) Use(verb string) error {
 	if !l.TryUse() {
 		if l.isUnborn() {
@@ -196,8 +196,7 @@ func (l *Life) wait() {
 	l.idle.Wait()
 }
 
-// begin begins to close an open object: afterwards no call is in progress or can begin, and only objects in all need
-// it.
+// begin starts closing an open object. Afterwards no call is in progress or can begin, and only objects in all need it.
 func (l *Life) begin(all set) (open bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,7 +217,7 @@ func (l *Life) begin(all set) (open bool, err error) {
 	for l.users > 0 {
 		l.wait()
 	}
-	if err = l.neededBy(all); err != nil { // by an object that a call in progress created
+	if err = l.neededBy(all); err != nil { // calls in progress may have created objects
 		l.unlocked(l.reopen)
 		return false, err
 	}
@@ -226,7 +225,7 @@ func (l *Life) begin(all set) (open bool, err error) {
 	return true, nil
 }
 
-// unlocked calls f, which may be nil, without the lock that the caller holds.
+// unlocked unlocks mu, calls f unless it is nil, and locks mu again. The caller holds mu.
 //
 // +checklocks:l.mu
 func (l *Life) unlocked(f func()) {
@@ -238,7 +237,7 @@ func (l *Life) unlocked(f func()) {
 	f()
 }
 
-// reopen undoes begin: the object stays open.
+// reopen undoes begin.
 func (l *Life) reopen() {
 	if l.Revive != nil {
 		l.Revive()
@@ -259,7 +258,8 @@ func (l *Life) become(s state) {
 	}
 }
 
-// finish destroys the object and leaves its parents. It needs no lock: no call is in progress that could change them.
+// finish destroys the object and leaves its parents. It needs no lock, because no call is in progress that could change
+// them.
 //
 // +checklocksignore
 func (l *Life) finish() (gone bool, err error) {
@@ -279,7 +279,7 @@ func (l *Life) finish() (gone bool, err error) {
 // most is the maximum number of children that an error names.
 const most = 4
 
-// neededBy returns the error for closing an object that objects outside of all need, or nil. The caller holds mu.
+// neededBy returns an error if objects that are not in all need this one. The caller holds mu.
 //
 // +checklocks:l.mu
 func (l *Life) neededBy(all set) error {
@@ -300,10 +300,10 @@ func (l *Life) neededBy(all set) error {
 	if more := len(by) - most; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
-	return InUse(l.name, "it is needed by "+strings.Join(names, ", ")+", which must be closed first")
+	return InUse(l.name, "needed by "+strings.Join(names, ", ")+", which must be closed first")
 }
 
-// InUse returns the error for closing an object that others need.
+// InUse returns the error of closing an object that others need.
 func InUse(object, reason string) error {
 	return verberr.New(verberr.Error{Verb: "Close", Object: object, Errno: syscall.EBUSY, Reason: reason,
 		Err: verberr.ErrInUse})

@@ -18,14 +18,14 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// named begins a life whose destruction succeeds.
+// named returns a new life whose destruction succeeds.
 func named(name string, parents ...*Life) *Life {
 	l := new(Life)
 	l.Begin(name, func() (bool, error) { return true, nil }, parents...)
 	return l
 }
 
-// children begins n lives with one parent.
+// children returns n new lives with one parent.
 func children(n int, parent *Life) []*Life {
 	all := make([]*Life, n)
 	for i := range all {
@@ -39,7 +39,7 @@ func TestCloseNamesChildren(t *testing.T) {
 	all := children(6, parent)
 	err := parent.Close()
 	needs := func(names string) string {
-		return "Close: parent: it is needed by " + names + ", which must be closed first: in use"
+		return "Close: parent: needed by " + names + ", which must be closed first: in use"
 	}
 	assert.EqualError(t, err, needs("child 0, child 1, child 2, child 3, 2 more"))
 	assert.ErrorIs(t, err, syscall.EBUSY)
@@ -47,7 +47,7 @@ func TestCloseNamesChildren(t *testing.T) {
 	require.NoError(t, all[0].Close())
 	assert.EqualError(t, Needed(parent), needs("child 2, child 3, child 4, child 5"))
 	assert.EqualError(t, Close(nil, all[3], parent, all[4]), needs("child 2, child 5"))
-	assert.False(t, all[3].IsClosed(), "all or none")
+	assert.False(t, all[3].IsClosed(), "a failed Close closes nothing")
 	other := named("other")
 	all[2].Join(other)
 	all[2].Leave(parent)
@@ -57,8 +57,8 @@ func TestCloseNamesChildren(t *testing.T) {
 	assert.NoError(t, parent.Close(), "again")
 }
 
-// TestCloseIsLinear: objects of one parent are closed in linear time, one by one in either order and together: ten
-// times as many take ten times as long, not a hundred times. One of several tries suffices, on a busy machine.
+// TestCloseIsLinear: closing the children of an object takes linear time, one by one in either order or together: ten
+// times as many take about ten times as long. One of several attempts suffices, for busy machines.
 func TestCloseIsLinear(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
@@ -98,8 +98,7 @@ func TestCloseIsLinear(t *testing.T) {
 	}
 }
 
-// TestChildrenAreDestroyedFirst: children are destroyed before their parents, however the objects are ordered and
-// whichever is older.
+// TestChildrenAreDestroyedFirst: children are destroyed before their parents, in any order of arguments and creation.
 func TestChildrenAreDestroyedFirst(t *testing.T) {
 	for range 300 {
 		n := 2 + rand.IntN(9)
@@ -109,7 +108,7 @@ func TestChildrenAreDestroyedFirst(t *testing.T) {
 			all[i] = new(Life)
 			all[i].Begin(fmt.Sprint(i), func() (bool, error) { order = append(order, all[i]); return true, nil })
 		}
-		rank := rand.Perm(n) // a parent has the lower rank, at any age
+		rank := rand.Perm(n) // parents have lower ranks; ranks are independent of age
 		for i, a := range all {
 			for j, b := range all {
 				if rank[i] > rank[j] && rand.IntN(3) == 0 {
@@ -157,11 +156,11 @@ func TestPartialClose(t *testing.T) {
 	assert.NoError(t, last.Close())
 }
 
-// TestErrorOfDestroyedObject: an error of an object that was destroyed anyway keeps none of the others open.
+// TestErrorOfDestroyedObject: an error of an object that is gone does not keep the other objects open.
 func TestErrorOfDestroyedObject(t *testing.T) {
 	parent := named("parent")
 	all := append(children(3, parent), parent)
-	late := [2]error{errors.New("one was misused"), errors.New("another one was")}
+	late := [2]error{errors.New("first misused"), errors.New("second misused")}
 	for i, err := range late {
 		all[i].destroy = func() (bool, error) { return true, err }
 	}
@@ -175,7 +174,7 @@ func TestErrorOfDestroyedObject(t *testing.T) {
 	require.NoError(t, Close(nil, all...))
 }
 
-// TestConcurrentClose: two goroutines that close the same objects in different orders, during calls, do not deadlock.
+// TestConcurrentClose: goroutines that close the same objects in different orders, during calls, do not deadlock.
 func TestConcurrentClose(t *testing.T) {
 	for range 200 {
 		parent := named("parent")
@@ -202,10 +201,10 @@ func TestConcurrentClose(t *testing.T) {
 	}
 }
 
-// TestClosingOneObjectAllocatesNothing: connections close a dozen objects one by one.
+// TestClosingOneObjectAllocatesNothing: closing one object does not allocate. A connection closes a dozen of them.
 func TestClosingOneObjectAllocatesNothing(t *testing.T) {
 	const runs = 100
-	all := make([]*Life, runs+1) // AllocsPerRun makes one run before it counts
+	all := make([]*Life, runs+1) // AllocsPerRun runs once before it counts
 	for i := range all {
 		all[i] = named("alone")
 	}

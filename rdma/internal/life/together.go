@@ -22,7 +22,7 @@ func setOf(all []*Life) set {
 	return s
 }
 
-// UseAll is Use of several objects, or of none if one of them is closed.
+// UseAll calls Use on several objects. If one of them is closed, it uses none.
 func UseAll(verb string, all ...*Life) error {
 	for i, l := range all {
 		if err := l.Use(verb); err != nil {
@@ -33,23 +33,24 @@ func UseAll(verb string, all ...*Life) error {
 	return nil
 }
 
-// DoneAll ends calls of several objects.
+// DoneAll calls Done on several objects.
 func DoneAll(all ...*Life) {
 	for _, l := range all {
 		l.Done()
 	}
 }
 
-// Close closes an object: it fails while there are children, waits for calls in progress, and destroys the object in C.
-// If C fails, the object stays open. A second Close waits for a Close in progress, and returns nil.
+// Close closes an object. It fails if there are children. It waits for calls in progress and destroys the object in C;
+// if that fails, the object stays open. A second Close waits for a Close in progress and returns nil.
 func (l *Life) Close() error { return Close(nil, l) }
 
-// Close closes objects that may need one another, or none while others need one. Children are closed before their
-// parents, otherwise in the given order. ready, which may be nil, is called when no call is in progress and none can
-// begin; its error leaves all open. If one object is not destroyed, those before it are gone and named by the error,
-// and the others stay open. The error of a destroyed object does not stop the others.
+// Close closes objects that may need one another. If other objects need one of them, it closes none. It closes children
+// before their parents, and otherwise keeps the given order. ready, which may be nil, is called when no call is in
+// progress and none can begin; if it returns an error, all objects stay open. If destroying an object fails, the
+// objects before it are gone, the error names them, and the others stay open. An error of an object that is gone does
+// not stop Close.
 func Close(ready func() error, all ...*Life) error {
-	if err := Needed(all...); err != nil { // before waits are ended
+	if err := Needed(all...); err != nil { // before any wait is ended
 		return err
 	}
 	together := setOf(all)
@@ -88,7 +89,7 @@ func Close(ready func() error, all ...*Life) error {
 	return late
 }
 
-// joined returns both errors joined; the first one may be nil.
+// joined joins two errors. a may be nil.
 func joined(a, b error) error {
 	if a == nil {
 		return b
@@ -96,8 +97,7 @@ func joined(a, b error) error {
 	return errors.Join(a, b)
 }
 
-// Needed returns the error that Close would return for objects that others need, or nil, without closing or waking
-// anything.
+// Needed returns an error if Close of these objects would fail because others need them. It changes nothing.
 func Needed(all ...*Life) error {
 	together := setOf(all)
 	for _, l := range all {
@@ -111,7 +111,7 @@ func Needed(all ...*Life) error {
 	return nil
 }
 
-// partial adds the objects that were closed first to the error of an object that was not destroyed.
+// partial adds the names of the closed objects to the error of an object that could not be destroyed.
 func partial(err error, gone []*Life) error {
 	inner := verberr.Of(err)
 	if inner == nil || len(gone) == 0 {
@@ -129,8 +129,8 @@ func partial(err error, gone []*Life) error {
 	return verberr.New(e)
 }
 
-// youngestFirst returns the order in which every caller begins to close objects, without duplicates. Two calls for the
-// same objects cannot deadlock: a call that waits for another one has begun nothing that the other one waits for.
+// youngestFirst returns the objects without duplicates, in the order in which every caller begins to close them. The
+// common order prevents deadlocks between calls with the same objects.
 func youngestFirst(all []*Life) []*Life {
 	if len(all) < 2 {
 		return all
@@ -140,9 +140,9 @@ func youngestFirst(all []*Life) []*Life {
 	return slices.Compact(order)
 }
 
-// childrenFirst returns the order in which those of all that are open are destroyed: the given order, but each after
-// those that need it. Age does not determine it: a parent may be younger than the child that joined it. It needs no
-// lock: no call is in progress that could change parents.
+// childrenFirst returns the objects in open in the order in which they are destroyed: the order of all, but children
+// before parents. A parent may be younger than a child that has joined it. It needs no lock, because no call is in
+// progress that could change parents.
 //
 // +checklocksignore
 func childrenFirst(all []*Life, open set) []*Life {
@@ -154,7 +154,7 @@ func childrenFirst(all []*Life, open set) []*Life {
 		if _, ok := open[l]; !ok {
 			continue
 		}
-		for _, p := range l.parents { // no call is in progress that could change them
+		for _, p := range l.parents { // cannot change: no call is in progress
 			children[p] = append(children[p], l)
 		}
 	}

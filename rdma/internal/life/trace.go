@@ -15,10 +15,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
-// Variable is the environment variable that enables leak reports: open objects with the places where they were created.
+// Variable is the environment variable that enables leak reports, which list open objects and where they were created.
 const Variable = "GOVERBS_LEAKS"
 
-// notes has the open objects. It is nil unless the variable is set.
+// notes contains the open objects. It is nil unless the variable is set.
 var notes = func() *noted {
 	if os.Getenv(Variable) == "" {
 		return nil
@@ -50,8 +50,7 @@ func (l *Life) forget() {
 	delete(notes.of, l)
 }
 
-// WriteNotes writes the recorded open objects: a line for each place that created some, ordered by the first object of
-// each.
+// WriteNotes writes the open objects: a line for each place that created some, in the order of their first objects.
 func WriteNotes(w io.Writer) error {
 	if notes == nil {
 		return nil

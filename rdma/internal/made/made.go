@@ -15,35 +15,36 @@ import (
 	"sync/atomic"
 )
 
-// Place is the call stack of an object's creation.
+// Place is the call stack that created an object.
 type Place struct {
 	calls []uintptr
-	work  *Work // of the goroutine that made it, if that worked for the program
+	work  *Work // if a goroutine of this module created the object for the program
 }
 
-// Work is work that a goroutine of this module does on behalf of the program's call at a place, such as a connection
-// for a listening program.
+// Work is work of this module's goroutines on behalf of a call of the program, such as a connection accepted for a
+// program that listens.
 type Work struct {
 	by    Place
 	taken atomic.Pointer[Place]
 }
 
-// NewWork returns work for the program at a place.
+// NewWork returns work on behalf of the program's call at a place.
 func NewWork(by Place) *Work { return &Work{by: by} }
 
-// Taken records where the program has received the result. Reports then name that place for all objects of the work.
+// Taken records the place at which the program received the result. Reports then name that place for all objects of the
+// work.
 func (w *Work) Taken(at Place) { w.taken.Store(&at) }
 
-// wanted reports whether places are recorded, which takes longer than many C calls.
+// wanted reports whether places are recorded. Recording takes longer than many C calls.
 var wanted atomic.Bool
 
 // Want enables recording.
 func Want() { wanted.Store(true) }
 
-// most is the maximum number of recorded calls. The program's own follow those of this module.
+// most is the maximum number of recorded calls. It must include the program's, which follow those of this module.
 const most = 48
 
-// Here returns the calls that lead to the caller, if recording is enabled.
+// Here returns the call stack of the caller if recording is enabled, and otherwise the zero Place.
 func Here() Place {
 	if !wanted.Load() {
 		return Place{}
@@ -55,11 +56,11 @@ func Here() Place {
 	return Place{calls, by}
 }
 
-// behalf has the work of each goroutine in For.
+// behalf maps goroutines that run For to their work.
 var behalf sync.Map
 
-// For runs do, which creates objects on behalf of the program that the work is for: the call stack of a goroutine of
-// this module contains no calls of the program.
+// For calls do, which creates objects as part of work w. It is needed because the call stack of this module's
+// goroutines contains no calls of the program.
 func For(w *Work, do func()) {
 	if !wanted.Load() {
 		do()
@@ -71,11 +72,11 @@ func For(w *Work, do func()) {
 	do()
 }
 
-// Shared runs do, which creates objects for all connections of a device. The first connection creates them, but the
-// last one, which is reported itself, keeps them. Reports find Shared in the call stack.
+// Shared calls do, which creates objects for all connections of a device. The first connection creates them, and the
+// last one, which reports list itself, keeps them open. Reports look for Shared in the call stack.
 func Shared(do func()) { do() }
 
-// isShared reports whether the calls went through Shared.
+// isShared reports whether Shared is in the call stack.
 func (p Place) isShared() bool {
 	for frames := runtime.CallersFrames(p.calls); ; {
 		f, more := frames.Next()
@@ -88,10 +89,10 @@ func (p Place) isShared() bool {
 	}
 }
 
-// Made describes where an object was created and by which function of this module, or that connections share it.
+// Made describes where an object was created and by which function of this module, or states that connections share it.
 func (p Place) Made() string {
 	if p.isShared() {
-		return "shared by the IDs and connections of its device, and gone with the last of them"
+		return "shared by all IDs and connections of its device; closed with the last one"
 	}
 	place, by := p.find()
 	if by != "" {
@@ -100,7 +101,7 @@ func (p Place) Made() string {
 	return "made at " + place + by
 }
 
-// all returns the calls, innermost first: those of the goroutine, then those of the program that it works for.
+// all returns the calls, innermost first: those of the goroutine, followed by those of the program that it works for.
 func (p Place) all() []uintptr {
 	calls := p.calls
 	for w := p.work; w != nil; w = w.by.work {
@@ -112,19 +113,20 @@ func (p Place) all() []uintptr {
 	return calls
 }
 
-// goroutine returns the line with the number of the goroutine; Go has no other way to identify goroutines.
+// goroutine returns the header line of the goroutine's stack trace, which contains its number. Go has no other way to
+// identify goroutines.
 func goroutine() string {
 	var b [40]byte
 	line, _, _ := strings.Cut(string(b[:runtime.Stack(b[:], false)]), "[")
 	return line
 }
 
-// module is the prefix of the functions that are not the program's.
+// module is the prefix of this module's function names.
 const module = "github.com/goverbs/goverbs/"
 
-// find returns the innermost call of the program, "shelf/server.go:12 (main.serve)", and the function of this module
-// that it called, "rdma.Device.NewRC". If Go's library called this module, it returns the call of Go's library instead,
-// or else the outermost call of this module.
+// find returns the program's innermost call, such as "shelf/server.go:12 (main.serve)", and the function of this module
+// that it called, such as "rdma.Device.NewRC". If the standard library called this module, find returns the standard
+// library's call, and otherwise this module's outermost call.
 func (p Place) find() (place, by string) {
 	last, library := "", ""
 	for frames := runtime.CallersFrames(p.all()); ; {
@@ -143,9 +145,9 @@ func (p Place) find() (place, by string) {
 	}
 }
 
-// isGos reports whether a call is in Go's library, which is where package strings is. A build with -trimpath has
-// package names instead of directories; the first part of those of Go's library has no dot, and is not that of the
-// program's module.
+// isGos reports whether a call is in the standard library. It compares the directory with that of package strings. With
+// -trimpath, file names start with package paths: those of the standard library have no dot in the first element, and
+// the program's own module is excluded by name.
 func isGos(f runtime.Frame) bool {
 	root, ok := strings.CutSuffix(library(), "strings/strings.go")
 	if ok && root != "" {
@@ -155,7 +157,7 @@ func isGos(f runtime.Frame) bool {
 	return !strings.Contains(first, ".") && !slices.Contains(program(), first)
 }
 
-// library returns the file of a function of Go's library.
+// library returns the file of a function in the standard library.
 var library = sync.OnceValue(func() string {
 	var pc [1]uintptr
 	strings.IndexFunc("x", func(rune) bool { return runtime.Callers(2, pc[:]) > 0 })
@@ -163,7 +165,7 @@ var library = sync.OnceValue(func() string {
 	return f.File
 })
 
-// program returns the prefixes of the program module's files in a build with -trimpath.
+// program returns the prefixes of the main module's file names in a build with -trimpath.
 var program = sync.OnceValue(func() []string {
 	names := []string{"main", "command-line-arguments"}
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -178,12 +180,12 @@ func text(f runtime.Frame) string {
 	return fmt.Sprintf("%s/%s:%d (%s)", filepath.Base(dir), file, f.Line, name(f))
 }
 
-// name returns the name of the function, such as "stream.Dialer.Dial".
+// name returns a function's name, such as "stream.Dialer.Dial".
 func name(f runtime.Frame) string {
 	return strings.NewReplacer("(*", "", ")", "").Replace(f.Function[strings.LastIndex(f.Function, "/")+1:])
 }
 
-// isOurs reports whether a function belongs to packages that programs call.
+// isOurs reports whether a function belongs to a package of this module that programs call.
 func isOurs(function string) bool {
 	rest, ok := strings.CutPrefix(function, module)
 	return ok && (strings.HasPrefix(rest, "rdma") || strings.HasPrefix(rest, "generated/") ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package mapped tracks the memory that package rdma has mapped outside Go's heap. Before such memory is unmapped, its
-// users are asked to stop.
+// Package mapped tracks memory that package rdma has mapped outside Go's heap. Before such memory is unmapped, its
+// users are notified.
 package mapped
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Memory is a mapping, from Add to Leave.
+// Memory is mapped memory, from Add to Leave.
 type Memory struct {
 	start, end uintptr
 	// +checklocks:mu
@@ -20,7 +20,7 @@ type Memory struct {
 	users map[*Use]struct{} // guarded by mu
 }
 
-// Use is the use of a part of a mapping, from Find to End.
+// Use is the use of part of a Memory, from Find to End.
 type Use struct {
 	of   *Memory
 	stop func() error
@@ -29,7 +29,7 @@ type Use struct {
 var (
 	mu sync.Mutex
 	// +checklocks:mu
-	all []*Memory // guarded by mu; in the order of their addresses, which do not overlap
+	all []*Memory // guarded by mu; sorted by address, without overlap
 )
 
 // Add adds a new mapping.
@@ -42,15 +42,15 @@ func Add(start, length uintptr) *Memory {
 	return m
 }
 
-// find returns where a mapping that begins at start is or would be. The caller holds mu.
+// find returns the index at which a mapping that begins at start is or would be inserted. The caller holds mu.
 //
 // +checklocks:mu
 func find(start uintptr) (int, bool) {
 	return slices.BinarySearchFunc(all, start, func(m *Memory, at uintptr) int { return cmp.Compare(m.start, at) })
 }
 
-// Find returns a use of memory that lies in one mapping, or nil. stop is called before the memory is unmapped, never
-// concurrently; its error keeps the memory mapped.
+// Find returns a Use of the range if it lies in one mapping, and nil otherwise. stop is called before the memory is
+// unmapped, never concurrently. If it returns an error, the memory stays mapped.
 func Find(start, length uintptr, stop func() error) *Use {
 	mu.Lock()
 	defer mu.Unlock()
@@ -66,15 +66,15 @@ func Find(start, length uintptr, stop func() error) *Use {
 	return u
 }
 
-// End ends the use: stop is not called afterwards, but it may be running.
+// End ends the use. stop is not called afterwards, but a call may be in progress.
 func (u *Use) End() {
 	mu.Lock()
 	defer mu.Unlock()
 	delete(u.of.users, u)
 }
 
-// Leave is called before the memory is unmapped. It asks all users to stop and returns their errors; then the memory
-// stays mapped. A second Leave does nothing.
+// Leave is called before the memory is unmapped. It calls the stop functions of all uses. If one returns an error,
+// Leave returns it and the memory stays mapped. A second Leave does nothing.
 func (m *Memory) Leave() error {
 	mu.Lock()
 	m.leaving = true // no new users

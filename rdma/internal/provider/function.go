@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Function is the path to one C function of a provider, with one way to call it. Only the method that is named after
-// the function, and Run, are valid.
+// Function is the path to one C function of a provider. Only the method named after that function, and Run, may be
+// called.
 type Function struct {
 	fn  uintptr
 	way runtime.Way
@@ -44,7 +44,7 @@ func (f *Function) PostWQRecv(wq *ibv.WQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.Rec
 func (f *Function) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	at := unsafe.Pointer(unsafe.SliceData(wcs))
 	r := f.way.Call3(f.fn, uintptr(unsafe.Pointer(cq)), uintptr(len(wcs)), uintptr(at))
-	goruntime.KeepAlive(at) // the call only has an address, and the caller may not use the memory that C writes
+	goruntime.KeepAlive(at) // the call has only the address, so the compiler may consider the memory unused
 	return r
 }
 

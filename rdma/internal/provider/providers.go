@@ -26,26 +26,26 @@ const (
 	ReqNotify                   // ibv_req_notify_cq
 )
 
-// Provider describes a provider: the verbs that may be called without notifying Go's scheduler.
+// Provider lists the verbs of a provider that may be called without notifying Go's scheduler.
 //
-// Pure verbs run in user space, without system calls, waiting, or calls of other libraries. Exceptions on error paths
-// are a printed line and a briefly held mutex.
+// Pure verbs run in user space, without system calls, waits, or calls of other libraries. Error paths may print a line
+// or hold a mutex briefly.
 //
-// Brief verbs enter the kernel, which works but never sleeps for the device or a peer. Such a call is like computation,
-// so the goroutine must keep its P: a monitor thread that retakes it costs more than the call. The world cannot stop
-// during the call.
+// Brief verbs enter the kernel, which works but never sleeps for the device or a peer. Such a call is like computation:
+// the goroutine should keep its P, because a monitor thread that retakes it costs more than the call. The garbage
+// collector cannot stop the world during the call.
 type Provider struct {
-	Name   string // as in the name of its shared object: "mlx5" of libmlx5.so.1 and of libmlx5-rdmav34.so
+	Name   string // as in the shared object's name: "mlx5" for libmlx5.so.1 and libmlx5-rdmav34.so
 	Pure   Verbs
 	Brief  Verbs
-	Reason string // the sources that show it, and the result of running it
+	Reason string // source code that proves it, and the result of running it
 }
 
-// Providers returns the built-in list. Other providers, and verbs that are neither Pure nor Brief, are called the
-// Blocking way, which is always correct.
+// Providers returns the built-in list. Verbs that are neither Pure nor Brief, and all verbs of other providers, are
+// called the Blocking way, which is always correct.
 func Providers() []Provider { return slices.Clone(providers) }
 
-// fastest returns the fastest way to call a verb of a provider. Rows of extra take precedence.
+// fastest returns the fastest allowed way to call a provider's verb. Rows in extra take precedence.
 func fastest(name string, verb Verbs, extra []Provider) runtime.Way {
 	for _, rows := range [...][]Provider{extra, providers} {
 		if i := slices.IndexFunc(rows, func(p Provider) bool { return p.Name == name }); i >= 0 {
@@ -63,12 +63,12 @@ func (p Provider) fastest(verb Verbs) runtime.Way {
 	return runtime.Blocking
 }
 
-// Software is the name of every backend in Go.
+// Software is the provider name of every backend in Go.
 const Software = "software"
 
-var providerNames sync.Map // by function, after the first lookup
+var providerNames sync.Map // cache: function → provider name
 
-// providerOf returns the name of the provider that a function belongs to, or "". It reads /proc/self/maps once for each
+// providerOf returns the name of the provider that contains a function, or "". It reads /proc/self/maps once per
 // function.
 func providerOf(fn uintptr) string {
 	if runtime.BackendOf(fn) != nil {
@@ -96,8 +96,8 @@ func File(fn uintptr) (string, error) {
 	return fileAt(maps, fn), nil
 }
 
-// fileAt returns the file that is mapped at an address, from a process's maps: "7f10-7f20 r-xp 0000 08:01 42
-// /usr/lib/libmlx5.so.1.25".
+// fileAt returns the file mapped at an address. maps is the process's maps file, with lines like "7f10-7f20 r-xp 0000
+// 08:01 42 /usr/lib/libmlx5.so.1.25".
 func fileAt(maps io.Reader, address uintptr) string {
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
 		place, rest, _ := strings.Cut(lines.Text(), " ")
@@ -115,7 +115,7 @@ func fileAt(maps io.Reader, address uintptr) string {
 	return ""
 }
 
-// providerName returns the provider's name from that of its shared object: "mlx5" of libmlx5.so.1.25.65.0, "rxe" of
+// providerName returns the provider's name for a shared object: "mlx5" for libmlx5.so.1.25.65.0, "rxe" for
 // librxe-rdmav34.so.
 func providerName(path string) string {
 	name, ok := strings.CutPrefix(filepath.Base(path), "lib")

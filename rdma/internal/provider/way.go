@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package provider calls providers' C functions. It knows which functions may be called without notifying Go's
+// Package provider calls providers' C functions. It has a list of functions that may be called without notifying Go's
 // scheduler.
 package provider
 
@@ -13,12 +13,11 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// EnvCall is the environment variable that forces one way to call every queue whose options do not: blocking or system.
+// EnvCall is the environment variable with the way to call C, blocking or system, for queues without QueueOptions.Way.
 const EnvCall = "GOVERBS_CALL"
 
-// WayOf returns how a function of a provider is called, and the provider's name: Software for a function of a backend
-// in Go, or "" if it was not recognised. verb is the function's verb. forced is a way or "", and extra are rows that
-// take precedence over [Providers].
+// WayOf returns how to call a provider's function, and the provider's name, which is Software for a backend in Go and
+// "" if unknown. verb is the function's verb. forced is a way or "". Rows in extra take precedence over [Providers].
 func WayOf(fn uintptr, verb Verbs, forced string, extra []Provider) (name string, way runtime.Way, err error) {
 	from := "QueueOptions.Way"
 	if forced == "" {
@@ -34,9 +33,9 @@ func WayOf(fn uintptr, verb Verbs, forced string, extra []Provider) (name string
 	return name, way, nil
 }
 
-// HasDefect reports whether a provider has a defect of package defects in any release. It does not depend on the
-// release in use: libraries are named by the private ABI, which has been rdmav34 for years, and distributions fix
-// defects without changing a number. An unknown provider may be any.
+// HasDefect reports whether any release of a provider has a defect of package defects. The release in use is unknown:
+// libraries are named after the private ABI, which has been rdmav34 for years, and distributions fix defects without
+// changing the release. An unknown provider may have every defect.
 func HasDefect(name, defect string) bool {
 	return name == "" || defects.Of(name, defect)
 }
@@ -50,5 +49,5 @@ func parseWay(name string) (runtime.Way, error) {
 		}
 		known = append(known, w.String())
 	}
-	return runtime.Blocking, fmt.Errorf("%q is not a way to call C; use one of %s", name, strings.Join(known, ", "))
+	return runtime.Blocking, fmt.Errorf("unknown way to call C: %q; use one of %s", name, strings.Join(known, ", "))
 }

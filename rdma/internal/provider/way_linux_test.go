@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
-// TestWayOfAnotherUser: a program with more rights than its user ignores GOVERBS_CALL.
+// TestWayOfAnotherUser: a program with elevated privileges ignores GOVERBS_CALL.
 func TestWayOfAnotherUser(t *testing.T) {
 	t.Setenv(EnvCall, "fast")
 	for _, more := range []bool{false, true} {

@@ -44,14 +44,14 @@ func TestFileAt(t *testing.T) {
 		0x7f0000003000: "",
 		0x7ffc00000010: "",
 	} {
-		if at := uintptr(address); uint64(at) == address { // not all are addresses of 32 bits
+		if at := uintptr(address); uint64(at) == address { // skip 64-bit addresses on 32-bit machines
 			assert.Equal(t, want, fileAt(strings.NewReader(maps), at), "%#x", address)
 		}
 	}
 }
 
-// TestProviders: only functions that work in user space, or in the kernel without sleeping, are called without
-// notifying the scheduler. Every row has a reason.
+// TestProviders: functions are called without notifying the scheduler only if they run in user space, or in the kernel
+// without sleeping. Every row has a reason.
 func TestProviders(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range Providers() {
@@ -68,7 +68,7 @@ func TestProviders(t *testing.T) {
 	}
 	assert.Equal(t, runtime.System, fastest("mlx5", PostSend, nil))
 	assert.Equal(t, runtime.System, fastest("rxe", Poll, nil))
-	assert.Equal(t, runtime.System, fastest("rxe", PostSend, nil), "it enters the kernel and does not sleep there")
+	assert.Equal(t, runtime.System, fastest("rxe", PostSend, nil), "Brief: enters the kernel without sleeping")
 	assert.Equal(t, runtime.System, fastest("rxe", PostSend|Poll, nil))
 	assert.Equal(t, runtime.Blocking, fastest("rxe", ReqNotify, nil))
 	assert.Equal(t, runtime.Blocking, fastest("rxe", Poll|ReqNotify, nil))
@@ -90,6 +90,6 @@ func TestParseWay(t *testing.T) {
 		assert.Equal(t, w, got)
 	}
 	_, err := parseWay("fast")
-	assert.EqualError(t, err, `"fast" is not a way to call C; use one of blocking, system`)
+	assert.EqualError(t, err, `unknown way to call C: "fast"; use one of blocking, system`)
 	assert.Equal(t, "Way(9)", runtime.Way(9).String())
 }

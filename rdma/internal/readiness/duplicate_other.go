@@ -6,7 +6,7 @@ package readiness
 
 import "errors"
 
-// setNonblock and duplicate are for systems whose descriptors Go's netpoller does not support.
+// Go's netpoller does not support these systems' descriptors.
 func setNonblock(int) error { return errors.ErrUnsupported }
 
 func duplicate(int) (int, error) { return -1, errors.ErrUnsupported }

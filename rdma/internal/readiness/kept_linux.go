@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kept holds the state that a kept thread needs to sleep.
+// kept is the state for sleeping in a system call.
 type kept struct {
-	file *os.File // an event of the kernel, which ends the sleep
+	file *os.File // an eventfd that ends the sleep
 	raw  syscall.RawConn
-	fds  [2]unix.PollFd // C's descriptor, and the event's
+	fds  [2]unix.PollFd // C's descriptor and the eventfd
 	look func(fd uintptr)
 	err  error   // of look
 	word [8]byte // read from the event
@@ -22,7 +22,7 @@ type kept struct {
 
 var one = binary.NativeEndian.AppendUint64(nil, 1)
 
-// thread creates the state for the first such wait, and returns nil if the FD is closed.
+// thread creates the state on the first call. It returns nil if the FD is closed.
 func (r *FD) thread() (*kept, error) {
 	if k := r.kept.Load(); k != nil {
 		return k, nil
@@ -35,7 +35,7 @@ func (r *FD) thread() (*kept, error) {
 	if err := r.setNonblock(); err != nil {
 		return nil, err
 	}
-	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // it blocks, so that the netpoller ignores it
+	event, err := unix.Eventfd(0, unix.EFD_CLOEXEC) // blocking, so that the netpoller does not watch it
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (r *FD) thread() (*kept, error) {
 	return k, nil
 }
 
-// sleep returns when C's descriptor is readable or after a poke. The event stays open during the call.
+// sleep returns when C's descriptor is readable, or after a poke. The eventfd stays open during the call.
 func (k *kept) sleep() (readable bool, err error) {
 	if k.raw.Control(k.look) != nil {
 		return false, os.ErrClosed

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keeping returns an FD whose waits keep their threads, and functions that make it readable and read it.
+// keeping returns an FD with KeepThread, a function that makes it readable, and one that reads it.
 func keeping(t *testing.T) (r *FD, raise func(), take func() bool) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	require.NoError(t, err)
@@ -31,13 +31,13 @@ func keeping(t *testing.T) (r *FD, raise func(), take func() bool) {
 
 func never() bool { return false }
 
-// kepts waits until waits keep n threads.
+// kepts waits until n threads are blocked.
 func kepts(t *testing.T, n int64) {
 	t.Helper()
 	require.Eventually(t, func() bool { return threads.Load() == n }, 10*time.Second, time.Millisecond)
 }
 
-// TestKeptThread: a wait ends when try or stop returns true, with its context, and when the FD is closed.
+// TestKeptThread: a wait ends when try or stop returns true, when its context ends, and when the FD is closed.
 func TestKeptThread(t *testing.T) {
 	r, raise, take := keeping(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,8 +60,8 @@ func TestKeptThread(t *testing.T) {
 	}
 	go wait()
 	kepts(t, 1)
-	assert.Nil(t, r.own.Load(), "it is not on the netpoller")
-	for range 300 { // that find no reason
+	assert.Nil(t, r.own.Load(), "not on the netpoller")
+	for range 300 { // pokes without a reason
 		r.Poke()
 	}
 	raise()
@@ -88,7 +88,7 @@ func TestKeptThread(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrClosed)
 }
 
-// TestFewThreadsAreKept: the number of kept threads is limited; other waits use the netpoller.
+// TestFewThreadsAreKept: the number of blocked threads is limited. Further waits use the netpoller.
 func TestFewThreadsAreKept(t *testing.T) {
 	const most = mostThreads
 	done := make(chan bool, most+2)
@@ -115,8 +115,8 @@ func TestFewThreadsAreKept(t *testing.T) {
 	}
 }
 
-// TestKeptThreadLeavesTheNetpoller: a wait that keeps its thread after one that did not is the only one that wakes, and
-// the next may use the netpoller again.
+// TestKeptThreadLeavesTheNetpoller: a wait that blocks its thread removes the descriptor from the netpoller, so that an
+// event wakes only one thread. A later wait may use the netpoller again.
 func TestKeptThreadLeavesTheNetpoller(t *testing.T) {
 	r, raise, take := keeping(t)
 	ends := make(chan bool, 1)

@@ -4,7 +4,7 @@
 
 package readiness
 
-// kept is for Linux.
+// kept is implemented on Linux only.
 type kept struct{}
 
 func (r *FD) thread() (*kept, error) { return nil, nil }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNonblock: a descriptor without waits is not changed. It does not block after a wait, with or without a thread, or
-// after SetNonblock for a call of C.
+// TestNonblock: a descriptor is unchanged before the first wait. It is non-blocking after a wait, with or without
+// KeepThread, and after SetNonblock.
 func TestNonblock(t *testing.T) {
 	stopped := func() bool { return true }
 	for name, touch := range map[string]func(r *FD) error{

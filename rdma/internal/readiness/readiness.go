@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package readiness waits for C's descriptors on Go's netpoller, and for the signals that replace them on a software
-// device. No thread blocks unless a program requests it.
+// Package readiness waits for C's descriptors on Go's netpoller, and for the signals that replace descriptors of
+// software devices. It blocks no thread unless a program requests that.
 package readiness
 
 import (
@@ -16,33 +16,33 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/wakeup"
 )
 
-// FD is a duplicate of C's descriptor, so that Go and C each close their own. One goroutine waits at a time: the one
-// that holds Turn.
+// FD is a duplicate of C's descriptor, which can be closed independently. Only one goroutine may wait at a time: the
+// one that holds Turn.
 type FD struct {
 	Turn chan struct{} // holds a token while a goroutine waits
 
-	fd   int // of C
+	fd   int // C's descriptor
 	name string
 	own  atomic.Pointer[duplicated] // nil before the first wait
-	keep atomic.Bool                // waits may keep their threads
+	keep atomic.Bool                // waits may block their threads
 	kept atomic.Pointer[kept]       // nil before the first such wait
-	try  func() bool                // of the waiting goroutine
+	try  func() bool                // try function of the waiting goroutine
 
 	yielded time.Time // guarded by Turn
 	read    func(fd uintptr) bool
 
-	signal *wakeup.Signal // replaces the file, or nil
+	signal *wakeup.Signal // replaces the descriptor, or nil
 	poked  chan struct{}  // holds a token if stop must be called
 	closed chan struct{}
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
-	tie *tie // to the context of the last wait, or nil
+	tie *tie // tie to the context of the last wait, or nil
 	// +checklocks:mu
-	over bool // it is closed
+	over bool // closed
 
 	// +checklocks:mu
-	nonblock bool // the descriptor does not block
+	nonblock bool // the descriptor is non-blocking
 }
 
 // duplicated is the descriptor on the netpoller.
@@ -57,8 +57,8 @@ type tie struct {
 	stop func() bool
 }
 
-// New returns an FD for a descriptor of C. The first wait makes it non-blocking, for C too, and duplicates it: programs
-// that poll never wait, and both cost more system calls than creating a channel.
+// New returns an FD for C's descriptor. The first wait makes the descriptor non-blocking, for C too, and duplicates it.
+// Programs that poll never wait, so they save these system calls, which take longer than creating a channel.
 func New(fd int32, name string) (*FD, error) {
 	r := &FD{Turn: make(chan struct{}, 1), fd: int(fd), name: name}
 	if s := wakeup.Of(fd); s != nil {
@@ -73,7 +73,7 @@ func New(fd int32, name string) (*FD, error) {
 	return r, nil
 }
 
-// SetNonblock makes the descriptor non-blocking, if no wait has done so. The caller keeps C's object open.
+// SetNonblock makes the descriptor non-blocking, unless a wait has done so. The caller keeps C's object open.
 func (r *FD) SetNonblock() error {
 	if r.signal != nil {
 		return nil
@@ -83,7 +83,7 @@ func (r *FD) SetNonblock() error {
 	return r.setNonblock()
 }
 
-// setNonblock is SetNonblock of a file. The caller holds mu.
+// setNonblock is SetNonblock for a descriptor. The caller holds mu.
 //
 // +checklocks:r.mu
 func (r *FD) setNonblock() error {
@@ -136,7 +136,7 @@ func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 			return got, err
 		}
 	}
-	own, err := r.duplicate() // before stop is called: stop sees the reason of a poke that finds no duplicate
+	own, err := r.duplicate() // before stop is called, so that a poke without a duplicate is not missed
 	if err != nil {
 		return false, err
 	}
@@ -151,7 +151,8 @@ func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return false, err
 		}
-		// Reset before stop is called: the next read sees a later poke, and stop the reason of an earlier one.
+		// Reset the deadline before calling stop: stop sees the reason of earlier pokes, and the next read sees later
+		// ones.
 		if err := own.file.SetReadDeadline(time.Time{}); err != nil {
 			return false, err
 		}
@@ -159,7 +160,7 @@ func (r *FD) Wait(ctx context.Context, try, stop func() bool) (bool, error) {
 	return false, nil
 }
 
-// waitForSignal is Wait without a file.
+// waitForSignal is Wait for a signal.
 func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, error) {
 	for ctx.Err() == nil && !stop() {
 		select {
@@ -167,7 +168,7 @@ func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, er
 			return false, os.ErrClosed
 		default:
 		}
-		next := r.signal.Next() // before the look, so that later events are seen
+		next := r.signal.Next() // before try is called, so that later events are not missed
 		if try() {
 			return true, nil
 		}
@@ -181,8 +182,9 @@ func (r *FD) waitForSignal(ctx context.Context, try, stop func() bool) (bool, er
 	return false, nil
 }
 
-// follow makes the end of ctx poke. This lasts beyond the wait, since the next one usually has the same context: until
-// ctx ends, another context is followed, or Forget or Close is called. It reports whether the FD is open.
+// follow makes the end of ctx poke the FD. It remains in effect after the wait, because the next wait usually has the
+// same context. It ends when ctx ends, when a wait has another context, or with Forget or Close. follow reports whether
+// the FD is open.
 func (r *FD) follow(ctx context.Context) bool {
 	done := ctx.Done()
 	r.mu.Lock()
@@ -207,7 +209,7 @@ func (r *FD) follow(ctx context.Context) bool {
 	return true
 }
 
-// untie releases the last context. The caller holds mu.
+// untie releases the last wait's context. The caller holds mu.
 //
 // +checklocks:r.mu
 func (r *FD) untie() {
@@ -217,7 +219,7 @@ func (r *FD) untie() {
 	}
 }
 
-// Forget releases the context of the last wait, unless a wait is in progress, which owns it.
+// Forget releases the last wait's context, unless a wait is in progress.
 func (r *FD) Forget() {
 	select {
 	case r.Turn <- struct{}{}:
@@ -229,7 +231,7 @@ func (r *FD) Forget() {
 	}
 }
 
-// Poke makes the waiting goroutine call stop again.
+// Poke makes a waiting goroutine call stop again.
 func (r *FD) Poke() {
 	if r.signal == nil {
 		if own := r.own.Load(); own != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package refusal determines why a device rejected a request: it queries the device's limits, and tries smaller
-// requests. It is called only after the device has rejected something.
+// Package refusal determines why a device rejected a request. It queries the device's limits, and tries smaller
+// requests. It is called only after a device has rejected something.
 package refusal
 
 import (
@@ -15,25 +15,25 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 )
 
-// Device is the device that rejected the request. The caller keeps it open.
+// Device is a device that rejected a request. The caller keeps it open.
 type Device struct {
 	C        *ibv.Context
-	Software bool               // it belongs to a software backend
-	Vectors  int                // completion vectors
-	Lacks    func(error) string // why package native does not support something, or ""
+	Software bool               // belongs to a software backend
+	Vectors  int                // number of completion vectors
+	Lacks    func(error) string // returns the reason if package native does not support something, or ""
 }
 
 // NotSoMuch reports whether an error may mean that the request exceeds a limit of the device. A software device runs
-// out of memory only if a test requested that; smaller requests are then not tried.
+// out of memory only if a test requested that; then smaller requests are not tried.
 func (d Device) NotSoMuch(err error) bool {
 	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOMEM) && !d.Software
 }
 
-// MissingCQ names the completion queue that a queue pair requires but lacks, or returns "": C dereferences it
-// unchecked. table means that the queue pair receives through a table of work queues.
+// MissingCQ returns text about a completion queue that is required but not set, or "". C would dereference it. table
+// means that the queue pair receives through a table of work queues.
 func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 	switch {
-	// the provider knows what the latter needs
+	// For DRIVER, the provider checks.
 	case attr.QPType == ibv.QPT_XRC_RECV, attr.QPType == ibv.QPT_DRIVER:
 	case attr.SendCQ == 0 && (!table || attr.Cap.MaxSendWR > 0):
 		return "SendCQ must be set, even for a queue pair that only receives"
@@ -43,20 +43,20 @@ func MissingCQ(attr *ibv.QPInitAttr, table bool) string {
 	return ""
 }
 
-// MissingDomain names the domain that a queue pair usually requires but lacks, or returns "".
+// MissingDomain returns text about a domain that is required but not set, or "".
 func MissingDomain(kind ibv.QPType, pd, xrcd bool) string {
 	switch {
 	case kind == ibv.QPT_XRC_RECV && !xrcd:
 		return "a queue pair of type XRC_RECV is created by Device.CreateQPEx, with its domain (XRCD, " +
 			"IBV_QP_INIT_ATTR_XRCD)"
 	case kind != ibv.QPT_XRC_RECV && !pd:
-		return "its protection domain is not set (PD, IBV_QP_INIT_ATTR_PD)"
+		return "the protection domain is not set (PD, IBV_QP_INIT_ATTR_PD)"
 	}
 	return ""
 }
 
-// QP adds the reason to an error of creating a queue pair, if it can be found. misses names what may be missing, or is
-// ""; try creates a queue pair with other capacities, destroys it, and reports success.
+// QP adds the reason, if it can be found, to an error of creating a queue pair. misses is text about a missing
+// attribute, or "". try creates a queue pair with other capacities, destroys it, and reports whether it succeeded.
 func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv.QPCap) bool, err error) error {
 	if !strings.HasPrefix(kind.String(), "IBV_QPT_") {
 		return explain(fmt.Sprintf("unknown queue pair type %v", kind), err)
@@ -69,7 +69,7 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 		if reason := d.Lacks(err); reason != "" {
 			return explain(reason, err)
 		}
-		const reason = "the device does not support queue pairs of type %s, or not with these attributes"
+		const reason = "the device does not support queue pairs of type %s, at least with these attributes"
 		return explain(fmt.Sprintf(reason, ShortName(kind)), err)
 	case d.NotSoMuch(err):
 		return explain(d.capReason(asked, try), err)
@@ -80,8 +80,8 @@ func (d Device) QP(kind ibv.QPType, misses string, asked ibv.QPCap, try func(ibv
 // explain adds a reason to an error.
 func explain(reason string, err error) error { return verberr.Explain("", "", reason, err) }
 
-// capReason returns the capacity that exceeds the device's, with the maximum, or "". If the limits do not explain the
-// error, it tries smaller values one by one.
+// capReason returns text about the capacity that exceeds the device's maximum, or "". If no known limit explains the
+// error, it tries smaller values.
 func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	device := new(ibv.DeviceAttr)
 	if libibverbs.QueryDevice(d.C, device) != nil {
@@ -125,7 +125,7 @@ func (d Device) capReason(asked ibv.QPCap, try func(ibv.QPCap) bool) string {
 	return ""
 }
 
-// largest returns the largest number that succeeds, if one succeeds and a larger one fails.
+// largest returns the largest number that succeeds, between one that succeeds and one that fails.
 func largest(granted, refused uint32, grants func(uint32) bool) uint32 {
 	for refused-granted > 1 {
 		if middle := granted + (refused-granted)/2; grants(middle) {
@@ -137,7 +137,7 @@ func largest(granted, refused uint32, grants func(uint32) bool) uint32 {
 	return granted
 }
 
-// CQ adds the reason to an error of creating a completion queue: the number of completions, or the vector.
+// CQ adds the reason to an error of creating a completion queue.
 func (d Device) CQ(entries, vector int, err error) error {
 	attr := new(ibv.DeviceAttr)
 	switch {
@@ -150,7 +150,7 @@ func (d Device) CQ(entries, vector int, err error) error {
 	return err
 }
 
-// SRQ adds to an error of creating a shared receive queue which limit of the device it exceeds.
+// SRQ adds the exceeded limit to an error of creating a shared receive queue.
 func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
 	attr := new(ibv.DeviceAttr)
 	switch {
@@ -165,7 +165,7 @@ func (d Device) SRQ(asked *ibv.SRQAttr, err error) error {
 	return err
 }
 
-// MissingOfSRQ names what a shared receive queue requires but lacks, or returns "".
+// MissingOfSRQ returns text about a required attribute of a shared receive queue that is not set, or "".
 func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
 	kind, needs := ibv.SRQT_BASIC, ibv.SRQ_INIT_ATTR_PD
 	if attr.CompMask&ibv.SRQ_INIT_ATTR_TYPE != 0 {
@@ -186,23 +186,23 @@ func MissingOfSRQ(attr *ibv.SRQInitAttrEx) string {
 	return ""
 }
 
-// ModifySRQ adds to an error which value is invalid for a queue that holds this many receives.
+// ModifySRQ adds the reason to an error of modifying a shared receive queue with room for that many receives.
 func (d Device) ModifySRQ(attr *ibv.SRQAttr, mask ibv.SRQAttrMask, holds uint32, err error) error {
 	if !errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	if mask&ibv.SRQ_LIMIT != 0 && attr.SRQLimit > holds {
-		return explain(fmt.Sprintf("srq_limit is %d, and the queue holds %d", attr.SRQLimit, holds), err)
+		return explain(fmt.Sprintf("srq_limit is %d, which exceeds the queue's %d receives", attr.SRQLimit, holds), err)
 	}
 	if mask&ibv.SRQ_MAX_WR != 0 {
 		asked := *attr
-		asked.MaxSGE = 0 // which is not changed
+		asked.MaxSGE = 0 // cannot be changed
 		err = d.SRQ(&asked, err)
 	}
 	return err
 }
 
-// DM adds to an error that the request exceeds the device's memory.
+// DM adds the reason to an error of allocating device memory.
 func (d Device) DM(length uint64, err error) error {
 	attr := new(ibv.DeviceAttrEx)
 	if err == nil || libibverbs.QueryDeviceEx(d.C, nil, attr) != nil || length > 0 && length <= attr.MaxDMSize {
@@ -212,7 +212,7 @@ func (d Device) DM(length uint64, err error) error {
 	return explain(fmt.Sprintf(reason, length, attr.MaxDMSize), err)
 }
 
-// MR adds to an error why the device rejected a region.
+// MR adds the reason to an error of registering memory.
 func MR(use ibv.AccessUse, access ibv.AccessFlags, address, length uint64, err error) error {
 	switch {
 	case !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.EOPNOTSUPP):
@@ -225,7 +225,7 @@ func MR(use ibv.AccessUse, access ibv.AccessFlags, address, length uint64, err e
 	return explain(doubtfulAccess(use, access), err)
 }
 
-// Access returns which flag is incompatible with the others or with the call, or "".
+// Access returns text about a flag that is incompatible with the others or with the call, or "".
 func Access(use ibv.AccessUse, access ibv.AccessFlags) string {
 	if v, flag := ibv.CheckAccess(use, access); Refused(v) {
 		return fmt.Sprintf("access %v: %v: %s", access, flag, v.Reason)
@@ -233,14 +233,14 @@ func Access(use ibv.AccessUse, access ibv.AccessFlags) string {
 	return ""
 }
 
-// doubtfulAccess names the flag that not every device supports, or returns "".
+// doubtfulAccess returns text about a flag that not every device supports, or "".
 func doubtfulAccess(use ibv.AccessUse, access ibv.AccessFlags) string {
 	v, flag := ibv.CheckAccess(use, access)
 	switch {
 	case flag == 0 || v.Answer == ibv.AnswerYes:
 		return ""
 	case strings.HasPrefix(flag.String(), "IBV_"):
-		return fmt.Sprintf("access %v: the device may not have %v", access, flag)
+		return fmt.Sprintf("access %v: the device may not support %v", access, flag)
 	}
 	return fmt.Sprintf("access %v: unknown flag %v", access, flag)
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// QP is a queue pair whose change the device rejected.
+// QP is a queue pair that could not be modified.
 type QP struct {
 	Device
 	C    *ibv.QP
 	Kind ibv.QPType
 }
 
-// Modify returns why C may have rejected a transition that the table allows, or "".
+// Modify returns the likely reason for the failure of a transition that the state table allows, or "".
 func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	now, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	if libibverbs.QueryQP(q.C, now, ibv.QP_STATE, init) == nil && now.QPState != from {
@@ -27,7 +27,7 @@ func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) 
 			return fmt.Sprintf("the queue pair is in %s, not in cur_qp_state %s", ShortState(now.QPState),
 				ShortState(from))
 		}
-		return fmt.Sprintf("the queue pair is in %s, not in %s as it was left: an error moved it there",
+		return fmt.Sprintf("the queue pair is in %s, not in %s: an error moved it there",
 			ShortState(now.QPState), ShortState(from))
 	}
 	if mask&ibv.QP_STATE != 0 && to > ibv.QPS_ERR {
@@ -50,7 +50,7 @@ func (q QP) Modify(from, to ibv.QPState, attr *ibv.QPAttr, mask ibv.QPAttrMask) 
 	return q.mtuReason(attr, mask)
 }
 
-// mtuReason returns that a path's MTU exceeds the port's, or "".
+// mtuReason returns text if a path's MTU exceeds the port's, or "".
 func (d Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	const both = ibv.QP_PATH_MTU | ibv.QP_AV
 	port := new(ibv.PortAttr)
@@ -62,7 +62,7 @@ func (d Device) mtuReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 		MTUBytes(port.ActiveMTU))
 }
 
-// attrReason returns which attribute in mask has an invalid or unsupported value, or "".
+// attrReason returns text about an attribute in mask that is invalid or unsupported, or "".
 func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	device, port := new(ibv.DeviceAttr), new(ibv.PortAttr)
 	if libibverbs.QueryDevice(q.Device.C, device) != nil {
@@ -73,13 +73,13 @@ func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 			ibv.MTU_4096, ibv.MTU_4096)
 	}
 	ports := int64(device.PhysPortCnt)
-	keys := func(number uint8) int64 { // of the port's table, if that is known
+	keys := func(number uint8) int64 { // length of the port's table, if known
 		if libibverbs.QueryPort(q.Device.C, number, port) != nil {
 			return math.MaxUint16
 		}
 		return int64(port.PKeyTblLen) - 1
 	}
-	const number = 1<<24 - 1 // of queue pairs and packets
+	const number = 1<<24 - 1 // maximum number of a queue pair or packet
 	for _, limit := range []struct {
 		flag               ibv.QPAttrMask
 		member             string
@@ -113,11 +113,11 @@ func (q QP) attrReason(attr *ibv.QPAttr, mask ibv.QPAttrMask) string {
 	return ""
 }
 
-// Path returns the invalid part of a path, or "".
+// Path returns text about the invalid part of a path, or "".
 func (d Device) Path(path *ibv.AHAttr) string {
 	port := new(ibv.PortAttr)
 	if libibverbs.QueryPort(d.C, path.PortNum, port) != nil {
-		return fmt.Sprintf("the path leads through port %d, which the device does not have", path.PortNum)
+		return fmt.Sprintf("the path uses port %d, which the device does not have", path.PortNum)
 	}
 	if path.SL > 15 {
 		return fmt.Sprintf("sl is %d; it must be from 0 to 15", path.SL)
@@ -132,7 +132,7 @@ func (d Device) Path(path *ibv.AHAttr) string {
 		return fmt.Sprintf("grh.flow_label is %#x, which exceeds 20 bits", path.GRH.FlowLabel)
 	}
 	if path.GRH.DGID == (ibv.GID{}) {
-		return "the path leads to the zero GID, which is invalid (grh.dgid)"
+		return "the destination is the zero GID (grh.dgid)"
 	}
 	e := new(ibv.GIDEntry)
 	if libibverbs.QueryGIDEx(d.C, uint32(path.PortNum), uint32(path.GRH.SGIDIndex), e, 0) != nil {
@@ -141,8 +141,7 @@ func (d Device) Path(path *ibv.AHAttr) string {
 	return ""
 }
 
-// Unreached returns the reason that the end of a path may be unreachable, if the error can mean that and the path is
-// otherwise valid.
+// Unreached returns text about an unreachable destination, if the error can mean that and the path is otherwise valid.
 func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 	source := new(ibv.GIDEntry)
 	switch {
@@ -156,7 +155,7 @@ func (d Device) Unreached(path *ibv.AHAttr, err error) string {
 		path.GRH.DGID, source.GID)
 }
 
-// MTUBytes returns an MTU of the headers in bytes, or 0 if it is unknown.
+// MTUBytes converts an MTU of the headers to bytes. It returns 0 if it is unknown.
 func MTUBytes(mtu ibv.MTU) int {
 	if mtu < ibv.MTU_256 || mtu > ibv.MTU_4096 {
 		return 0

@@ -18,7 +18,7 @@ func Pin(cpu int) (unpin func(), err error) {
 	var before, one unix.CPUSet
 	one.Set(cpu)
 	if cpu < 0 || one.Count() != 1 {
-		return nil, verberr.Invalid(verb, "", "there is no processor %d", cpu)
+		return nil, verberr.Invalid(verb, "", "processor %d does not exist", cpu)
 	}
 	goruntime.LockOSThread()
 	if err = unix.SchedGetaffinity(0, &before); err == nil {
@@ -30,7 +30,7 @@ func Pin(cpu int) (unpin func(), err error) {
 		return nil, verberr.New(verberr.Error{Verb: verb, Errno: errnoFrom(err), Reason: reason})
 	}
 	return func() {
-		// otherwise the thread ends with the goroutine, since no other can use it
+		// If it fails, keep the thread locked: it ends with the goroutine.
 		if unix.SchedSetaffinity(0, &before) == nil {
 			goruntime.UnlockOSThread()
 		}

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allowed returns the processors of the thread.
+// allowed returns the processors that the thread may use.
 func allowed(t *testing.T) (set unix.CPUSet) {
 	assert.NoError(t, unix.SchedGetaffinity(0, &set))
 	return set

@@ -40,7 +40,7 @@ func (l *line) number(name string, v uint64) {
 	l.b = strconv.AppendUint(l.b, v, 10)
 }
 
-// address is a number of 64 bits, which readers of JSON do not all keep.
+// address writes a 64-bit number as a string, because some JSON readers lose bits of large numbers.
 func (l *line) address(name string, v uint64) {
 	l.key(name)
 	l.b = append(l.b, '"', '0', 'x')
@@ -56,7 +56,7 @@ func (l *line) text(name, v string) {
 	}
 }
 
-// list begins an array of objects; each begins with open and ends with close; end ends the array.
+// list begins an array of objects. open and close begin and end each object, and end ends the array.
 func (l *line) list(name string) {
 	l.key(name)
 	l.b = append(l.b, '[')
@@ -72,8 +72,8 @@ func (l *line) open() {
 func (l *line) close() { l.b = append(l.b, '}') }
 func (l *line) end()   { l.b = append(l.b, ']') }
 
-// ignoreFaults calls read, which reads program memory, and ignores faults: the traced call itself reports unmapped
-// memory.
+// ignoreFaults calls read, which reads the program's memory, and ignores faults, because the traced call itself reports
+// memory that is not mapped.
 func ignoreFaults(read func()) {
 	defer func() { _ = recover() }()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))

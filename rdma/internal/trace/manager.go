@@ -12,11 +12,11 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 )
 
-// managed holds the decoders of the connection manager's functions. Each line names the ID, by which readers match
-// calls and events.
+// managed contains the decoders of the connection manager's functions. Each line contains the ID, by which readers
+// match calls and events.
 var managed = map[string]decoder{
 	"rdma_create_id": {before: func(l *line, a []uint64) {
-		if a[0] == 0 { // it will have no events
+		if a[0] == 0 { // without a channel, the ID has no events
 			l.number("synchronous", 1)
 		}
 	}, after: func(l *line, a []uint64, result uint64) {
@@ -80,9 +80,9 @@ func connecting(l *line, a []uint64) {
 	}
 }
 
-// sockaddr writes an address of IPv4 or IPv6 and its port; of other families it writes nothing.
+// sockaddr writes an IPv4 or IPv6 address and its port. It writes nothing for other families.
 func (l *line) sockaddr(name string, address uint64) {
-	const afInet, afInet6 = 2, 10 // of Linux
+	const afInet, afInet6 = 2, 10 // Linux's numbers
 	if address == 0 {
 		return
 	}

@@ -10,13 +10,13 @@ import (
 	"github.com/goverbs/goverbs/runtime/program"
 )
 
-// Path is a path whose calls are recorded.
+// Path is a path that records its calls.
 type Path struct {
 	inner datapath.Path
 	r     *Recorder
 }
 
-// Of returns the path for a new queue: p, or a recording path over p if a trace is recorded.
+// Of returns the path for a new queue: p, or if a trace is being recorded, a Path around p.
 func Of(p datapath.Path) (datapath.Path, error) {
 	if problem != nil {
 		return nil, problem
@@ -28,7 +28,7 @@ func Of(p datapath.Path) (datapath.Path, error) {
 	return &Path{p, r}, nil
 }
 
-// Under returns the path below a recording path, or p itself.
+// Under returns the inner path of a recording path, or p itself.
 func Under(p datapath.Path) datapath.Path {
 	if traced, ok := p.(*Path); ok {
 		return traced.inner
@@ -36,7 +36,7 @@ func Under(p datapath.Path) datapath.Path {
 	return p
 }
 
-// post records a post. It writes the list before the device receives it.
+// post records a post. It writes the list before it calls the device.
 func (p *Path) post(verb string, number uint32, wrs func(*line), do func() int32) (result int32) {
 	l := newLine()
 	begin := p.r.since()
@@ -46,7 +46,7 @@ func (p *Path) post(verb string, number uint32, wrs func(*line), do func() int32
 	l.list("wrs")
 	ignoreFaults(func() { wrs(l) })
 	l.end()
-	result = -1 // of a post that panics
+	result = -1 // for a post that panics
 	defer func() {
 		l.number("d", p.r.since()-begin)
 		if result != 0 {
@@ -86,7 +86,7 @@ func (p *Path) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	return p.poll(cq, wcs, p.inner.Poll)
 }
 
-// PollExtended is Poll, by the functions of extended completion queues if the path below has them.
+// PollExtended is Poll that uses the inner path's PollExtended, if it has one.
 func (p *Path) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	if q, ok := p.inner.(datapath.Queue); ok {
 		return p.poll(cq, wcs, q.PollExtended)
@@ -134,7 +134,7 @@ func (p *Path) Polled(cq *ibv.CQ, wcs []ibv.WC, begin uint64) {
 	}
 }
 
-// Begin returns the time at which a poll begins, or 0 if p is nil: nothing is recorded.
+// Begin returns the start time of a poll, or 0 if p is nil and nothing is recorded.
 func (p *Path) Begin() uint64 {
 	if p == nil {
 		return 0
@@ -157,7 +157,7 @@ func (p *Path) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
 	return result
 }
 
-// sends is a path that runs programs of sends, and records their requests.
+// sends is a path that runs programs of sends and records their requests.
 type sends struct {
 	datapath.Runner
 	traced *Path
@@ -165,8 +165,8 @@ type sends struct {
 	wrs    []ibv.SendWR
 }
 
-// Sends returns, for a recorded path, one that runs a program which represents these requests, if the path below runs
-// programs.
+// Sends returns a path that runs a program and records it as the requests wrs. ok is false if p does not record or its
+// inner path does not run programs.
 func Sends(p datapath.Path, qp *ibv.QP, wrs []ibv.SendWR) (runs datapath.Runner, ok bool) {
 	traced, ok := p.(*Path)
 	if !ok {
@@ -221,7 +221,7 @@ func (l *line) recvs(list *ibv.RecvWR) {
 	}
 }
 
-// most is the maximum number of recorded entries of a request.
+// most is the maximum number of recorded entries per request.
 const most = 32
 
 func (l *line) sges(list ibv.Ptr[ibv.SGE], n int32) {

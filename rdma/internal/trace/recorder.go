@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package trace records the verbs calls of a program: calls of the control path, posts, and completions, if the
-// environment variable GOVERBS_TRACE names a file. Otherwise queues have no path of this package, and the control path
-// has one additional comparison.
+// Package trace records a program's verbs if the environment variable GOVERBS_TRACE names a file: calls of the control
+// path, posts, and completions. Otherwise queues do not use this package, and the control path has one additional
+// comparison.
 //
-// Each line is a JSON object. A line is written completely before the program continues, so the trace of a crashed
-// program is complete. goverbs trace reads the file.
+// Each line is a JSON object. It is written before the program continues, so the trace of a crashed program is
+// complete. goverbs trace reads the file.
 package trace
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// Variable is the environment variable with the name of the file; %p in it is the process ID. Programs with elevated
-// privileges ignore it.
+// Variable is the environment variable with the name of the file, in which %p stands for the process ID. Programs with
+// elevated privileges ignore it.
 const Variable = "GOVERBS_TRACE"
 
-// current records; nil: nothing is recorded.
+// current is the active recorder, or nil.
 var current atomic.Pointer[Recorder]
 
-var starting sync.Mutex // of Start
+var starting sync.Mutex // serializes Start
 
-// problem returns why the file of Variable cannot be written, or nil.
+// problem is the error of creating the file named by Variable, or nil.
 var problem error
 
 func init() {
@@ -43,20 +43,20 @@ func init() {
 	}
 }
 
-// Recorder writes a file.
+// Recorder writes a trace file.
 type Recorder struct {
 	begin time.Time
 	calls atomic.Uint64
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
 	file *os.File
 	// +checklocks:mu
-	asked map[string]time.Time // when the counters of a device were written last
+	asked map[string]time.Time // when a device's counters were last written
 }
 
-// Start records the objects that are created from now on. An existing file is an error: it could belong to another
-// process.
+// Start starts recording objects that are created from now on. It fails if the file exists, because it could belong to
+// another process.
 func Start(name string) (*Recorder, error) {
 	starting.Lock()
 	defer starting.Unlock()
@@ -85,7 +85,7 @@ func Start(name string) (*Recorder, error) {
 	return r, nil
 }
 
-// Stop ends the recording, also for queues that were created during it.
+// Stop stops recording, also for queues that were created during it.
 func (r *Recorder) Stop() error {
 	runtime.Observe(nil)
 	verberr.Observe(nil)
@@ -97,11 +97,11 @@ func (r *Recorder) Stop() error {
 	return file.Close()
 }
 
-// since is the time of the trace, in nanoseconds.
+// since returns the nanoseconds since the start of the trace.
 func (r *Recorder) since() uint64 { return uint64(time.Since(r.begin)) }
 
-// write ends a line and writes it. If writing fails, recording ends with one message, because the program must not
-// fail.
+// write completes a line and writes it. If writing fails, it prints one message and recording ends, because the program
+// must not fail.
 func (r *Recorder) write(l *line) {
 	l.b = append(l.b, '}', '\n')
 	r.mu.Lock()
@@ -116,7 +116,7 @@ func (r *Recorder) write(l *line) {
 	l.free()
 }
 
-// call is an observed call.
+// call is a call in progress.
 type call struct {
 	*Recorder
 	number   uint64
@@ -127,7 +127,7 @@ type call struct {
 	dropped  bool
 }
 
-// observe begins the line of a call of the control path: it has the arguments before C is called.
+// observe begins the line of a control path call with its arguments, before C is called.
 func (r *Recorder) observe(function string, args []uint64) runtime.Observation {
 	c := &call{Recorder: r, number: r.calls.Add(1), function: function, args: args, line: newLine(), begin: r.since()}
 	c.line.number("t", c.begin)
@@ -141,7 +141,7 @@ func (r *Recorder) observe(function string, args []uint64) runtime.Observation {
 
 // Ended writes the line.
 func (c *call) Ended(result uint64, errno runtime.Errno) {
-	const eagain = 11 // there is no event; programs that poll call it often
+	const eagain = 11 // no event is available; programs that poll call it often
 	if c.dropped = int32(result) == -1 && errno == eagain; c.dropped {
 		c.line.free()
 		return
@@ -153,7 +153,7 @@ func (c *call) Ended(result uint64, errno runtime.Errno) {
 	c.write(c.line)
 }
 
-// Failed records that the result was a failure.
+// Failed records that the call failed.
 func (c *call) Failed(errno runtime.Errno) {
 	if c.dropped {
 		return
@@ -166,7 +166,7 @@ func (c *call) Failed(errno runtime.Errno) {
 	c.write(l)
 }
 
-// Refused records a post that a check rejected before it reached the device.
+// Refused records a post that a check of this library rejected.
 func Refused(verb string, qp uint32, id uint64, errno runtime.Errno, reason string) {
 	r := current.Load()
 	if r == nil {
@@ -182,9 +182,9 @@ func Refused(verb string, qp uint32, id uint64, errno runtime.Errno, reason stri
 	r.write(l)
 }
 
-// invalid records a call that a check rejected before it reached C.
+// invalid records a call that a check of this library rejected.
 func (r *Recorder) invalid(e *verberr.Error) {
-	if e.Verb == "" { // it becomes a part of another error
+	if e.Verb == "" { // the caller wraps it
 		return
 	}
 	l := newLine()

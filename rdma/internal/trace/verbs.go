@@ -21,7 +21,7 @@ const sgeSize = unsafe.Sizeof(ibv.SGE{})
 // short returns the name of a value without its prefix.
 func short(v fmt.Stringer, prefix string) string { return strings.TrimPrefix(v.String(), prefix) }
 
-// pointer writes the address of an object, by which other lines refer to it.
+// pointer writes the address of an object, which identifies it in other lines.
 func (l *line) pointer(name string, p any) {
 	switch p := p.(type) {
 	case *ibv.CQ:
@@ -33,13 +33,13 @@ func (l *line) pointer(name string, p any) {
 	}
 }
 
-// decoder writes the arguments of a function before the call, and the created object afterwards.
+// decoder writes the arguments before a call, and the created object after it.
 type decoder struct {
 	before func(l *line, a []uint64)
 	after  func(l *line, a []uint64, result uint64)
 }
 
-// decoders hold the functions whose arguments are useful to readers. For others, only the name is written.
+// decoders contains the functions whose arguments are useful to readers. For others, only the name is written.
 var decoders = map[string]decoder{
 	"ibv_open_device": {before: func(l *line, a []uint64) {
 		l.text("device", text(at[ibv.Device](a[0]).Name[:]))
@@ -136,16 +136,16 @@ func decoderOf(function string) decoder {
 	return decoders[function]
 }
 
-// at returns a pointer to the value at an address.
+// at converts an address to a pointer.
 func at[T any](address uint64) *T { return ibv.Ptr[T](uintptr(address)).Deref() }
 
-// text returns the string in a field of C.
+// text returns the string in a C array.
 func text(field []byte) string {
 	name, _, _ := strings.Cut(string(field), "\x00")
 	return name
 }
 
-// named writes the address of the first argument.
+// named writes the first argument as an object's address.
 func named(name string) func(*line, []uint64) {
 	return func(l *line, a []uint64) { l.pointer(name, a[0]) }
 }
@@ -200,7 +200,7 @@ func (l *line) init(a *ibv.QPInitAttr) {
 	l.number("signal_all", uint64(a.SQSigAll))
 }
 
-// numbers are the attributes of a queue pair that are numbers, under the names of C.
+// numbers contains the numeric attributes of a queue pair by their C names.
 var numbers = []struct {
 	mask ibv.QPAttrMask
 	name string
@@ -221,7 +221,7 @@ var numbers = []struct {
 	{ibv.QP_PATH_MTU, "path_mtu", func(a *ibv.QPAttr) uint64 { return 128 << a.PathMTU }},
 }
 
-// attributes writes the attributes in the mask.
+// attributes writes the attributes selected by mask.
 func (l *line) attributes(a *ibv.QPAttr, mask ibv.QPAttrMask) {
 	if mask&ibv.QP_STATE != 0 {
 		l.text("state", short(a.QPState, "IBV_QPS_"))
@@ -249,8 +249,8 @@ func (l *line) path(a *ibv.AHAttr) {
 	}
 }
 
-// counters writes the counters of a context's device, at most once a second: those of a software device, or the
-// driver's files.
+// counters writes the counters of a context's device, at most once a second. For kernel devices, it reads the driver's
+// files.
 func (r *Recorder) counters(context *ibv.Context) {
 	if context == nil {
 		return

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package vendorrig sets up objects over the fake device, for tests of vendor-specific packages.
+// Package vendorrig creates objects on the fake device, for tests of vendor-specific packages.
 package vendorrig
 
 import (
@@ -34,5 +34,5 @@ func Open(t *testing.T) (f *fakedevice.Fake, d *rdma.Device, pd *rdma.PD, cq *rd
 	return f, d, pd, Keep(t, cq, err)
 }
 
-// Address returns the address of an object, as C functions expect it.
+// Address returns the address of an object, as C functions receive it.
 func Address[T any](p *T) uintptr { return uintptr(unsafe.Pointer(p)) }

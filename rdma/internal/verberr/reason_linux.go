@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// errnoReason returns the known reason of a verb's errno, if there is no more specific one.
+// errnoReason returns the known reason for a verb's errno, for use if there is no more specific one.
 func errnoReason(verb string, errno runtime.Errno) string {
 	for _, r := range errnoReasons {
 		if r.errno == errno {
@@ -31,13 +31,12 @@ func Reasons() (all []Reason) {
 	return all
 }
 
-// errnoRow is the meaning of an errno of some verbs. A row must be true whenever they return it, or list several
-// causes.
+// errnoRow is the reason for an errno of some verbs. It must be true whenever they return it, or list all causes.
 type errnoRow struct {
-	verbs  string // apart by spaces
+	verbs  string // separated by spaces
 	errno  runtime.Errno
 	reason string
-	source string // source, in Linux 6.12 or rdma-core 65.0
+	source string // in Linux 6.12 or rdma-core 65.0
 }
 
 const (
@@ -55,7 +54,7 @@ const (
 var errnoReasons = []errnoRow{
 	{"ibv_get_device_list", syscall.EPERM, "the process may not list the kernel's devices",
 		"ibv_get_device_list(3)"},
-	{"ibv_get_device_list", syscall.ENOSYS, "the kernel has no RDMA here: is the module ib_uverbs loaded?",
+	{"ibv_get_device_list", syscall.ENOSYS, "the kernel has no RDMA support: check that the module ib_uverbs is loaded",
 		"ibv_get_device_list(3)"},
 	{"ibv_open_device", syscall.EACCES,
 		"the process may not open the device's file in /dev/infiniband: check its owner, group and mode",
@@ -64,7 +63,7 @@ var errnoReasons = []errnoRow{
 		"the process may not open the device's file in /dev/infiniband: a container's device rules may forbid it",
 		"util/open_cdev.c"},
 	{"ibv_open_device", syscall.ENOENT,
-		"the device has no file in /dev/infiniband: it may be missing in a container", "util/open_cdev.c"},
+		"the device's file in /dev/infiniband is missing: add it to the container, if any", "util/open_cdev.c"},
 
 	{registers, syscall.ENOMEM,
 		"the process may have reached its limit of locked memory (RLIMIT_MEMLOCK, ulimit -l), or the device has no " +
@@ -81,13 +80,13 @@ var errnoReasons = []errnoRow{
 			"buffers, which belong to one protection domain",
 		"ibv_alloc_buf(3)"},
 	{"ibv_advise_mr", syscall.EFAULT,
-		"a part of the list is outside of its region or of the process's memory, or a key is wrong or does not allow " +
-			"what is advised",
+		"a range is outside its region or the process's memory, or a key is wrong or does not allow " +
+			"the advice",
 		"ibv_advise_mr(3)"},
 	{"ibv_advise_mr", syscall.EPERM,
-		"a key belongs to another protection domain, or writing is advised of a region that cannot be written",
+		"a key belongs to another protection domain, or the advice is to write a read-only region",
 		"ibv_advise_mr(3)"},
-	{"ibv_advise_mr", syscall.ENOENT, "a key is not of the region that the address is in", "ibv_advise_mr(3)"},
+	{"ibv_advise_mr", syscall.ENOENT, "a key does not belong to the address's region", "ibv_advise_mr(3)"},
 	{"ibv_advise_mr", syscall.EOPNOTSUPP, "the device does not support this advice", "ibv_advise_mr(3)"},
 	{"ibv_export_buf_dmabuf_fd", syscall.ENODATA, "the buffer is ordinary memory, not a dma-buf", "ibv_alloc_buf(3)"},
 
@@ -101,14 +100,14 @@ var errnoReasons = []errnoRow{
 		"the device does not support all of wc_flags, flags or comp_mask",
 		"ibv_create_cq_ex(3)"},
 	{"ibv_modify_cq", syscall.EOPNOTSUPP, "the device does not moderate events", "libibverbs/verbs.h, ibv_modify_cq"},
-	{"ibv_query_qp", syscall.EOPNOTSUPP, "the mask may have attributes that the device does not know",
+	{"ibv_query_qp", syscall.EOPNOTSUPP, "the mask may have attributes that the device does not support",
 		"libibverbs/cmd.c, ibv_cmd_query_qp"},
 	{"ibv_destroy_comp_channel", syscall.EBUSY, "a completion queue still uses the channel",
 		"libibverbs/verbs.c, ibv_destroy_comp_channel"},
 	{"ibv_create_qp ibv_create_qp_ex", syscall.EPERM, "a queue pair of type RAW_PACKET requires CAP_NET_RAW",
 		uverbsCmd + ", create_qp"},
 	{"ibv_destroy_qp", syscall.EBUSY,
-		"the queue pair is attached to a multicast group, or a flow rule still leads to it",
+		"the queue pair is attached to a multicast group, or a flow rule still uses it",
 		stdTypes + ", uverbs_free_qp"},
 	{"ibv_dealloc_pd", syscall.EBUSY, "the protection domain still has objects, perhaps created in C",
 		stdTypes + ", uverbs_free_pd"},
@@ -116,23 +115,23 @@ var errnoReasons = []errnoRow{
 		coreVerbs + ", ib_destroy_srq_user"},
 	{"ibv_modify_qp ibv_create_ah", syscall.ETIMEDOUT,
 		"the peer's address was not resolved to an Ethernet address: it may not be reachable from the network " +
-			"interface of the own GID",
+			"interface of the local GID",
 		addrC + ", process_one_req"},
 	{"ibv_modify_qp_rate_limit", syscall.EINVAL,
-		"the limits are outside of what the device has (packet_pacing_caps of Device.QueryEx), or the queue pair is " +
+		"the limits exceed the device's (packet_pacing_caps of Device.QueryEx), or the queue pair is " +
 			"not in RTS",
 		"ibv_modify_qp_rate_limit(3)"},
 	{"ibv_query_pkey ibv_get_pkey_index", syscall.ENOENT,
-		"the port's table of partition keys has no such entry (pkey_tbl_len of Device.Port is their number), " +
+		"the port's table of partition keys has no such entry (pkey_tbl_len of Device.Port is its length), " +
 			"or there is no such port",
 		"libibverbs/verbs.c, ibv_query_pkey, which reads a file of that number"},
 	{"ibv_query_gid_ex", syscall.EINVAL,
-		"the port's GID table has no such entry (gid_tbl_len of Device.Port is their number), or there is no " +
+		"the port's GID table has no such entry (gid_tbl_len of Device.Port is its length), or there is no " +
 			"such port",
 		"drivers/infiniband/core/uverbs_std_types_device.c, UVERBS_METHOD_QUERY_GID_ENTRY"},
 	{"ibv_open_xrcd", syscall.EINVAL,
 		"comp_mask must have IBV_XRCD_INIT_ATTR_FD and IBV_XRCD_INIT_ATTR_OFLAGS; or oflags has O_EXCL, and the " +
-			"file's domain is there already",
+			"file already has a domain",
 		"libibverbs/cmd.c, ibv_cmd_open_xrcd; " + uverbsCmd + ", ib_uverbs_open_xrcd"},
 	{"ibv_open_xrcd", syscall.EAGAIN, "the file has no domain, and oflags lacks O_CREAT",
 		uverbsCmd + ", ib_uverbs_open_xrcd"},

@@ -6,8 +6,8 @@ package verberr
 
 import "github.com/goverbs/goverbs/runtime"
 
-// errnoReason returns "": the reasons are those of Linux's verbs.
+// errnoReason returns "", because the known reasons are Linux's.
 func errnoReason(string, runtime.Errno) string { return "" }
 
-// Reasons returns nil, for the same reason.
+// Reasons returns nil, because the known reasons are Linux's.
 func Reasons() []Reason { return nil }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package wakeup replaces the descriptors of events on systems that have no such files.
+// Package wakeup replaces event descriptors of software backends on systems that have no such descriptors.
 package wakeup
 
 import (
@@ -8,15 +8,14 @@ import (
 	"sync/atomic"
 )
 
-// Signal replaces a file descriptor in a software backend on systems that have no such files. Its number is less than
-// -1 and is stored where C stores the descriptor. A Signal does not count: a woken goroutine must look for the event.
-// Any number of goroutines may call its methods.
+// Signal replaces an event descriptor. Its number is less than -1 and is stored where C stores the descriptor. A Signal
+// does not count: a woken goroutine must check for an event. Its methods are safe for concurrent use.
 type Signal struct {
 	number    int32
 	nonblocks atomic.Bool
 
 	mu   sync.Mutex
-	next chan struct{} // Raise closes it
+	next chan struct{} // closed by Raise
 }
 
 var signals = struct {
@@ -25,7 +24,7 @@ var signals = struct {
 	all  map[int32]*Signal
 }{last: -1, all: map[int32]*Signal{}}
 
-// New creates a signal with its own number.
+// New creates a signal with a unique number.
 func New() *Signal {
 	s := &Signal{next: make(chan struct{})}
 	signals.Lock()
@@ -36,7 +35,7 @@ func New() *Signal {
 	return s
 }
 
-// Of returns the signal with a number. It returns nil for a descriptor and for a closed signal.
+// Of returns the signal with a number, or nil for a descriptor or a closed signal.
 func Of(number int32) *Signal {
 	signals.Lock()
 	defer signals.Unlock()
@@ -54,21 +53,21 @@ func (s *Signal) Raise() {
 	s.next = make(chan struct{})
 }
 
-// Next returns a channel that the next Raise closes. Get the channel first, then look, then wait for it: this misses no
-// event.
+// Next returns a channel that the next Raise closes. To miss no event, get the channel, check for an event, and then
+// wait.
 func (s *Signal) Next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.next
 }
 
-// SetNonblock corresponds to O_NONBLOCK on a descriptor: reads do not wait afterwards.
+// SetNonblock corresponds to O_NONBLOCK of a descriptor: later reads do not wait.
 func (s *Signal) SetNonblock() { s.nonblocks.Store(true) }
 
 // Nonblocks reports whether SetNonblock was called.
 func (s *Signal) Nonblocks() bool { return s.nonblocks.Load() }
 
-// Close removes the number. Goroutines that already have the Signal may continue to use it.
+// Close removes the number. Goroutines that have the Signal may continue to use it.
 func (s *Signal) Close() {
 	signals.Lock()
 	defer signals.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPage runs the program of docs/s3.md. The page has its text and its output.
+// TestPage runs the program of docs/s3.md, which contains its text and its output.
 func TestPage(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(&out))

@@ -293,7 +293,7 @@ func checkCause(e *Event) cause {
 	for _, sort := range []struct{ verb, says, name, fix string }{
 		{"ibv_modify_qp", "is not a valid state transition", "transition-invalid", "use RESET, INIT, RTR, RTS"},
 		{"ibv_modify_qp", " needs ", "attributes-missing", "set them and their mask bits"},
-		{"ibv_modify_qp", " does not take ", "attributes-too-many", "leave them out of the mask"},
+		{"ibv_modify_qp", " does not accept ", "attributes-too-many", "leave them out of the mask"},
 		{"ibv_reg_", "LOCAL_WRITE", "remote-without-local-write", "add LOCAL_WRITE"},
 	} {
 		if strings.HasPrefix(e.Verb, sort.verb) && strings.Contains(e.Error, sort.says) {
@@ -311,7 +311,7 @@ func postCause(q *queuePair, e *Event, full bool) cause {
 	}
 	recv := strings.Contains(e.Verb, "recv")
 	// The error of a check has a reason, that of a device does not.
-	explained := e.WRs == nil && e.Error != "" && !strings.Contains(e.Error, "takes no work in")
+	explained := e.WRs == nil && e.Error != "" && !strings.Contains(e.Error, "accepts no requests in")
 	const eopnotsupp = 95
 	switch {
 	case explained && e.Errno == eopnotsupp:

@@ -32,6 +32,7 @@ type options struct {
 	kernels string
 	driver  string
 	fetch   bool
+	drivers bool
 	console bool
 	timeout time.Duration
 	cpus    int
@@ -57,6 +58,7 @@ func main() {
 	set.StringVar(&o.driver, "driver", vm.RXE, "driver of the guest's RDMA device: "+vm.RXE+", or "+vm.SIW+
 		", which is built from the kernel's source")
 	set.BoolVar(&o.fetch, "fetch", false, "only download the kernels into the cache")
+	set.BoolVar(&o.drivers, "drivers", false, "with -fetch, also download the drivers of adapters, for gen ioctls")
 	set.BoolVar(&o.console, "console", false, "print the console output of the kernel")
 	set.DurationVar(&o.timeout, "timeout", 5*time.Minute,
 		"timeout of each program; it then gets SIGQUIT and is killed")
@@ -128,6 +130,11 @@ func run(ctx context.Context, o options, args []string) (status int, err error) 
 		}
 		if o.driver == vm.SIW {
 			if image, err = image.WithSIW(ctx, vm.CacheDir(), out.printf); err != nil {
+				return 0, err
+			}
+		}
+		if o.drivers {
+			if _, err := image.Drivers(ctx, vm.CacheDir(), out.printf); err != nil {
 				return 0, err
 			}
 		}

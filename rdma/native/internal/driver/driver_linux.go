@@ -128,6 +128,20 @@ type XRC interface {
 		syscall.Errno)
 }
 
+// DeviceMemory is a Context whose device has memory for programs.
+type DeviceMemory interface {
+	// AllocDM appends the driver's attributes to the request for length bytes, sends it by send, and maps the memory.
+	AllocDM(r *Request, length uint64, send func() syscall.Errno) (DM, syscall.Errno)
+}
+
+// DM is memory of a device.
+type DM interface {
+	// Bytes returns the mapped memory, of which accesses have 4 bytes.
+	Bytes() []byte
+	// Free follows the end of the memory.
+	Free()
+}
+
 // SRQPath is the data path of a shared receive queue.
 type SRQPath interface {
 	PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32

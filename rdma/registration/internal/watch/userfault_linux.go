@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The interface of userfaultfd: names and numbers of linux/userfaultfd.h.
+// userfaultfd: names and numbers of linux/userfaultfd.h.
 const (
-	userModeOnly = 1 // UFFD_USER_MODE_ONLY: kernel faults are never reported; none occur here
+	userModeOnly = 1 // UFFD_USER_MODE_ONLY: do not report kernel faults; none occur here
 
 	apiVersion      = 0xaa
 	featureWP       = 1 << 0
 	featureRemap    = 1 << 2
 	featureRemove   = 1 << 3
 	featureUnmap    = 1 << 6
-	modeWP          = 2 // reports accesses to write-protected pages; none exist here
+	modeWP          = 2 // report accesses to write-protected pages; none exist here
 	ioctlAPI        = 0xc018aa3f
 	ioctlRegister   = 0xc020aa00
 	ioctlUnregister = 0x8010aa01
@@ -34,18 +34,18 @@ const (
 	eventUnmap      = 0x16
 )
 
-// event is struct uffd_msg of the events above.
+// event is struct uffd_msg for the events above.
 type event struct {
 	kind byte
 	_    [7]byte
-	args [3]uint64 // remap: from, to, length; else: start, end
+	args [3]uint64 // remap: from, to, length; others: start, end
 }
 
-// open returns a descriptor that does not block.
+// open returns a non-blocking descriptor.
 func open() (uintptr, error) {
 	const flags = unix.O_CLOEXEC | unix.O_NONBLOCK
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, flags|userModeOnly, 0, 0)
-	if errno == unix.EINVAL { // before Linux 5.11, which let everyone use it unless vm.unprivileged_userfaultfd was 0
+	if errno == unix.EINVAL { // before Linux 5.11; allowed for everyone unless vm.unprivileged_userfaultfd is 0
 		fd, _, errno = unix.Syscall(unix.SYS_USERFAULTFD, flags, 0, 0)
 	}
 	if errno != 0 {
@@ -73,8 +73,8 @@ func register(fd, start, end uintptr) error {
 	return nil
 }
 
-// steady reports whether no change of watched memory is pending, that is, between its start and the reading of its
-// report. The kernel checks that before the range, which is empty: EINVAL.
+// steady reports whether no change of watched memory is pending. A change is pending from its start until its report is
+// read. The kernel checks that before it checks the range, which is empty here: EINVAL.
 func steady(fd uintptr) bool {
 	var args [3]uint64
 	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, fd, ioctlProtect, uintptr(unsafe.Pointer(&args)))
@@ -91,7 +91,7 @@ func next(fd uintptr) (event, error) {
 	return e, err
 }
 
-// try tests whether this kernel reports changes, and whether steady detects a pending one.
+// try tests whether this kernel reports changes, and whether steady detects pending ones.
 func try(fd uintptr) error {
 	for _, change := range []struct {
 		kind byte
@@ -136,9 +136,9 @@ func try(fd uintptr) error {
 
 var errUnexpected = fmt.Errorf("userfaultfd does not report changes as expected: %w", unix.EOPNOTSUPP)
 
-// await waits for a report, and verifies that steady detects the pending change until the report is read.
+// await waits for a report, and verifies that steady detects the change until the report is read.
 func await(fd uintptr) (event, error) {
-	const patience = 10_000 // ms
+	const patience = 10_000 // timeout in ms
 	for {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, patience)
 		switch {
@@ -146,17 +146,17 @@ func await(fd uintptr) (event, error) {
 		case err != nil:
 			return event{}, err
 		case n == 0:
-			return event{}, errors.New("it reports nothing")
+			return event{}, errors.New("userfaultfd reports no change")
 		case steady(fd):
-			return event{}, errors.New("a change under way cannot be seen")
+			return event{}, errors.New("userfaultfd does not show pending changes")
 		default:
 			return next(fd)
 		}
 	}
 }
 
-// private returns an error unless all of the memory is private and anonymous. Others can remove pages of files and
-// shared memory without a report.
+// private returns an error unless all of the memory is private and anonymous. Other processes can remove pages of files
+// and shared memory without a report.
 func private(start, end uintptr) error {
 	maps, err := os.Open("/proc/self/maps")
 	if err != nil {
@@ -175,7 +175,7 @@ func private(start, end uintptr) error {
 			break
 		}
 		if !strings.HasSuffix(rights, "p") || inode != "0" {
-			return fmt.Errorf("the memory is shared or of a file: %q", lines.Text())
+			return fmt.Errorf("the memory is shared or a file: %q", lines.Text())
 		}
 		if start = to; start >= end {
 			return nil

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Package watch detects whether pages of the process's memory have been unmapped, moved or released. A memory region
-// keeps the pages that it was registered with, whatever happens to the addresses.
+// keeps the pages that it was registered with, regardless of later mappings at its addresses.
 //
 // On Linux, userfaultfd(2) reports such changes. A thread that changes watched memory waits until the report has been
-// read, about ten µs. No page is protected, so nothing else becomes slower, and no privilege is needed since Linux
-// 5.11. A report may still be unread when another thread has mapped the addresses again. Therefore [Watch.Same] asks
-// the kernel whether a change is pending: ioctls that change memory then fail with EAGAIN. The kernel's documentation
-// does not guarantee that, nor the order, so the first use tests both on its own page.
+// read, about 10 µs. No page is protected, so accesses do not become slower, and no privilege is needed since Linux
+// 5.11. A report may still be unread when another thread has already mapped the addresses again. Therefore [Watch.Same]
+// asks the kernel whether a change is pending: ioctls that change memory then fail with EAGAIN. The kernel's
+// documentation guarantees neither this nor the order, so the first use tests both on its own page.
 package watch
 
 // Watch watches some memory, from [Memory] to Close.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monitor holds all watches of the process, because a mapping can be registered with only one userfaultfd.
+// monitor contains all watches of the process, because a mapping can be registered with only one userfaultfd.
 type monitor struct {
 	mu sync.Mutex // guards the fields below
 	// +checklocks:mu
@@ -35,15 +35,15 @@ type monitor struct {
 
 var process = monitor{watches: map[*Watch]struct{}{}}
 
-// Memory watches private anonymous memory. notify is called once on another goroutine if the memory changes; it must
-// not wait for anything that could unmap memory. The error is the reason why the memory cannot be watched.
+// Memory watches private anonymous memory. If the memory changes, notify is called once, on another goroutine; it must
+// not wait for anything that could unmap memory. Memory returns an error if the memory cannot be watched.
 func Memory(address, length uintptr, notify func()) (*Watch, error) {
 	page := uintptr(os.Getpagesize())
 	w := &Watch{start: address &^ (page - 1), end: (address + length + page - 1) &^ (page - 1), notify: notify}
 	if err := process.add(w); err != nil {
 		return nil, fmt.Errorf("the memory cannot be watched: %w", err)
 	}
-	if err := private(w.start, w.end); err != nil { // after add: from then on, changes are reported
+	if err := private(w.start, w.end); err != nil { // after add, so that later changes are reported
 		w.Close()
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (m *monitor) add(w *Watch) error {
 	if err := m.openLocked(); err != nil {
 		return err
 	}
-	// A report about earlier memory at these addresses would be taken for one about this memory.
+	// Wait for pending reports about earlier memory at these addresses, which would be attributed to this memory.
 	for turns := 0; turns < maxYields && !steady(m.fd); turns++ {
 		m.mu.Unlock()
 		runtime.Gosched()
@@ -79,8 +79,8 @@ func (m *monitor) add(w *Watch) error {
 
 const maxYields = 100
 
-// Same reports whether the memory has been unchanged since Memory. It is also false while any other watched memory
-// changes. It makes a system call that does not block.
+// Same reports whether the memory has not changed since Memory. It also returns false while any other watched memory is
+// changing. It makes a system call that does not block.
 func (w *Watch) Same() bool {
 	process.mu.Lock()
 	same := !w.gone && steady(process.fd)
@@ -95,10 +95,10 @@ func (w *Watch) Gone() bool {
 	return w.gone
 }
 
-// Close ends the watch. notify is not called afterwards, but may be running. Close must not be called from notify.
+// Close ends the watch. notify is not called afterwards, but a call may be in progress. notify must not call Close.
 func (w *Watch) Close() {
 	if idle := process.remove(w); idle != nil {
-		idle.Close() // waits for the goroutine that reads
+		idle.Close() // waits for the reading goroutine
 	}
 }
 
@@ -110,7 +110,7 @@ func (m *monitor) remove(w *Watch) *os.File {
 		return nil
 	}
 	delete(m.watches, w)
-	if !w.gone { // otherwise other memory may be mapped there
+	if !w.gone { // otherwise the addresses may belong to other memory
 		m.unregisterLocked(w)
 	}
 	w.gone = true
@@ -129,7 +129,7 @@ func (m *monitor) idleLocked() *os.File {
 	return file
 }
 
-// unregisterLocked ends the kernel's reports about memory, unless another watch needs them. The caller holds mu.
+// unregisterLocked ends the kernel's reports about memory that no other watch needs. The caller holds mu.
 //
 // +checklocks:m.mu
 func (m *monitor) unregisterLocked(w *Watch) {
@@ -147,7 +147,7 @@ func (m *monitor) unregisterLocked(w *Watch) {
 	unix.Syscall(unix.SYS_IOCTL, m.fd, ioctlUnregister, uintptr(unsafe.Pointer(&args)))
 }
 
-// openLocked opens the userfaultfd, unless it is open, and starts to read its reports. The caller holds mu.
+// openLocked opens the userfaultfd, unless it is open, and starts reading reports. The caller holds mu.
 //
 // +checklocks:m.mu
 func (m *monitor) openLocked() error {
@@ -191,17 +191,17 @@ func (m *monitor) read(file *os.File, raw syscall.RawConn) {
 }
 
 // take reads all available reports. Reading a report resumes the thread that changed the memory, so take marks watches
-// under the lock that Same takes. open is false if the file is no longer the monitor's, or cannot be read.
+// while it holds the lock that Same needs. open is false if the file is no longer the monitor's, or cannot be read.
 func (m *monitor) take(file *os.File) (gone []*Watch, open bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for m.file == file { // if not, the caller closes it
+	for m.file == file { // otherwise the caller closes it
 		e, err := next(m.fd)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			return gone, true
 		case errors.Is(err, unix.EINTR):
-		case err != nil: // reports are lost: any memory may have changed
+		case err != nil: // reports are lost, so any memory may have changed
 			gone = append(gone, m.changedLocked(0, ^uintptr(0))...)
 			m.broken = err
 			return gone, false
@@ -213,7 +213,7 @@ func (m *monitor) take(file *os.File) (gone []*Watch, open bool) {
 	return gone, false
 }
 
-// reportLocked marks the watches that a report is about. The caller holds mu.
+// reportLocked marks the watches that a report concerns. The caller holds mu.
 //
 // +checklocks:m.mu
 func (m *monitor) reportLocked(e event) []*Watch {
@@ -239,7 +239,7 @@ func (m *monitor) reportLocked(e event) []*Watch {
 // maxSpans is the maximum number of separate discarded spans.
 const maxSpans = 1024
 
-// changedLocked marks the watches of a range. The caller holds mu.
+// changedLocked marks the watches that overlap a range. The caller holds mu.
 //
 // +checklocks:m.mu
 func (m *monitor) changedLocked(start, end uintptr) (gone []*Watch) {

@@ -45,7 +45,7 @@ func watch(b []byte, notify func()) (*Watch, error) {
 	return Memory(uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), notify)
 }
 
-// A watch learns of changes to its own pages, before the call that makes them returns.
+// TestWatch: a watch detects changes of its own pages before the call that changes them returns.
 func TestWatch(t *testing.T) {
 	page := os.Getpagesize()
 	b := mmap(t, 4*page)
@@ -78,17 +78,17 @@ func TestWatch(t *testing.T) {
 	assert.False(t, second.Same())
 }
 
-// Changes are no longer reported for a closed watch, but still for the others.
+// TestClose: a closed watch reports no changes, and other watches still do.
 func TestClose(t *testing.T) {
 	b := mmap(t, 1<<16)
 	for range 3 {
-		closed, err := watch(b, func() { t.Error("told after Close") })
+		closed, err := watch(b, func() { t.Error("notified after Close") })
 		require.NoError(t, err)
 		open, err := watch(b[:1], func() {})
 		require.NoError(t, err)
 		closed.Close()
 		closed.Close()
-		require.NoError(t, unix.Madvise(b[8192:], unix.MADV_DONTNEED)) // reported, and of no interest
+		require.NoError(t, unix.Madvise(b[8192:], unix.MADV_DONTNEED)) // reported, but outside the watch
 		assert.True(t, open.Same())
 		_, err = watch(b[8192:8193], func() {})
 		assert.Error(t, err)
@@ -121,7 +121,7 @@ func TestRefused(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// Where a system call filter forbids userfaultfd, every call of Memory returns an error.
+// TestForbidden: if a system call filter forbids userfaultfd, every call of Memory returns an error.
 func TestForbidden(t *testing.T) {
 	if os.Getenv("GOVERBS_TEST_FORBIDDEN") != "" {
 		forbidUserfaultfd(t)

@@ -8,7 +8,7 @@ import "github.com/goverbs/goverbs/runtime"
 
 // Memory returns an error: only Linux reports changes to memory mappings.
 func Memory(address, length uintptr, notify func()) (*Watch, error) {
-	return nil, &runtime.NotSupportedError{Missing: "this system does not report that memory is unmapped"}
+	return nil, &runtime.NotSupportedError{Missing: "this system does not report when memory is unmapped"}
 }
 
 // Same is never called.

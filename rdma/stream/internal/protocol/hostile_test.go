@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// imm is the completion of a write of n bytes into the ring.
+// imm returns the completion of a write of n bytes into the ring.
 func imm(n uint32) *ibv.WC {
 	wc := &ibv.WC{Opcode: ibv.WC_RECV_RDMA_WITH_IMM, WCFlags: ibv.WC_WITH_IMM, ByteLen: n}
 	*wc.ImmData() = ibv.ToBE32(n)
@@ -26,7 +26,7 @@ func (s *Stream) controlOf(c control) *ibv.WC {
 	return &ibv.WC{Opcode: ibv.WC_RECV, ByteLen: uint32(len(b)), WRID: recvBit}
 }
 
-// TestReceiveFromHostilePeer: an invalid message of the peer is an error, and changes nothing.
+// TestReceiveFromHostilePeer: an invalid message is an error and changes nothing.
 func TestReceiveFromHostilePeer(t *testing.T) {
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, 2*offerSize), sent: 10,
 		Link: Link{Messages: 3, Reads: Reads{Ours: 1}}}
@@ -80,7 +80,7 @@ func TestReceiveFromHostilePeer(t *testing.T) {
 		assert.Equal(t, before.arrived, s.arrived, name)
 		assert.Equal(t, [2]uint64{before.taken, before.peerHandled}, [2]uint64{s.taken, s.peerHandled}, name)
 	}
-	assert.Zero(t, s.promised.n)
+	assert.Zero(t, s.peerOffers.n)
 	_, err = s.Received(imm(50), 0)
 	assert.NoError(t, err, "exactly the available room")
 	flags, err = s.Received(s.controlOf(control{flags: Fin, read: 1, handled: 1}), 0)
@@ -89,8 +89,8 @@ func TestReceiveFromHostilePeer(t *testing.T) {
 	assert.EqualValues(t, 10, s.taken, "an old message changes nothing")
 }
 
-// TestOffersArriveInOrder: data written after an offer, and the end of data, arrive only after the offer was fetched. A
-// peer that exceeds the limit of offers is an error.
+// TestOffersArriveInOrder: data and the end of data that follow an offer arrive only after the offer was fetched. Too
+// many offers are an error.
 func TestOffersArriveInOrder(t *testing.T) {
 	reads := Link{Reads: Reads{Ours: 1}}
 	s := &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
@@ -117,7 +117,7 @@ func TestOffersArriveInOrder(t *testing.T) {
 	assert.EqualValues(t, 5+10+3+20+1+2, s.Unread())
 
 	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize), Link: reads}
-	for range mostOffers {
+	for range maxOffers {
 		_, err = receive(s.controlOf(control{offer: &span{n: 1}}))
 		require.NoError(t, err)
 	}
@@ -128,11 +128,10 @@ func TestOffersArriveInOrder(t *testing.T) {
 	s = &Stream{ring: make([]byte, 100), slots: make([]byte, offerSize)}
 	_, err = receive(s.controlOf(control{offer: &span{n: 1}}))
 	assert.ErrorIs(t, err, syscall.EPROTO)
-	assert.ErrorContains(t, err, "although this side has not announced reads")
+	assert.ErrorContains(t, err, "but this side has not announced fetching")
 }
 
-// TestOffersOnlyToReaders: pieces are offered only if both ends allow reads and the peer announces that it
-// reads.
+// TestOffersOnlyToReaders: pieces are offered only if both sides allow reads and the peer announces that it fetches.
 func TestOffersOnlyToReaders(t *testing.T) {
 	for ours := range uint8(2) {
 		for theirs := range uint8(2) {
@@ -145,7 +144,7 @@ func TestOffersOnlyToReaders(t *testing.T) {
 	}
 }
 
-// TestPeerWithoutFetches: staging that the peer may still read is not reused, however much else it has received
+// TestPeerWithoutFetches: staging that the peer may still read is not reused, however much else the peer has received
 // and acknowledged.
 func TestPeerWithoutFetches(t *testing.T) {
 	const part = 64 << 10
@@ -154,7 +153,7 @@ func TestPeerWithoutFetches(t *testing.T) {
 	for i := range uint64(offeringParts) {
 		require.Equal(t, part, s.Room(8*part, false))
 		if s.lastOffered = s.mayOffer(Piece{Staged: part, More: true}); s.lastOffered {
-			s.given.add(span{n: part, from: s.staged})
+			s.ownOffers.add(span{n: part, from: s.staged})
 		}
 		assert.Equal(t, i%2 == 0, s.lastOffered)
 		s.staged += part

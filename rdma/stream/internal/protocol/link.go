@@ -10,95 +10,95 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
-// Sizes of a connection's send queue. With the slot that rdma adds for its markers, it is a power of two, to which
-// devices round up.
+// Size of a connection's send queue. Devices round up to a power of two, which includes the slot that rdma adds for its
+// markers.
 const (
 	sendDepth   = 63
-	signalEvery = 8  // at least one of this many sends is signalled
-	MaxInline   = 64 // bytes that a request carries itself: requested from the device
+	signalEvery = 8  // at least one of this many sends is signaled
+	MaxInline   = 64 // bytes of inline data that is requested from the device
 )
 
-// A wr_id is a number of the sends, or a place of a receive, in its lower half, and the connection's key above, which
-// distinguishes its completions from those of other connections in the same queue: a queue pair may have the number of
-// one that was closed, a connection never has its key. Bit 63 marks receives.
+// The upper half of a wr_id is the connection's key, which distinguishes its completions from those of other
+// connections in the same queue; queue pair numbers are not sufficient, because a closed queue pair's number is reused.
+// The lower half is the number of a send or the slot of a receive. Bit 63 marks receives.
 const (
 	recvBit  = 1 << 63
 	keyShift = 32
 )
 
-// MostKeys is the largest key of a connection, and a mask of all keys.
+// MostKeys is the largest key of a connection, and the mask of keys.
 const MostKeys = 1<<31 - 1
 
-// KeyOf returns the key of the connection whose completion has the wr_id.
+// KeyOf returns the connection's key in a wr_id.
 func KeyOf(wrID uint64) uint32 { return uint32(wrID>>keyShift) & MostKeys }
 
-// IsRecv reports whether the wr_id is a receive's.
+// IsRecv reports whether a wr_id belongs to a receive.
 func IsRecv(wrID uint64) bool { return wrID&recvBit != 0 }
 
-// Link holds the queue pair and the memory of a connection, and the progress of its sends, whatever the protocol.
-// Numbers of bytes and messages count from the beginning.
+// Link holds a connection's queue pair and memory, and the progress of its sends, for any protocol. Numbers of bytes
+// and messages are totals since the start of the connection.
 type Link struct {
-	QP       *rdma.QP
-	pd       *rdma.PD
-	Reads    Reads
-	pool     *Pool
-	memory   *memory
-	key      uint64 // of the connection, where wr_ids have it
-	sends    *rdma.SendBatch
-	Recvs    *rdma.RecvBatch
-	RecvsOut int // receives that are posted and have not completed
-	Inline   int // bytes that a request can carry inline
-	note     int // bytes of a control message, at most
+	QP         *rdma.QP
+	pd         *rdma.PD
+	Reads      Reads
+	pool       *Pool
+	memory     *memory
+	key        uint64 // of the connection, shifted to its position in wr_ids
+	sends      *rdma.SendBatch
+	Recvs      *rdma.RecvBatch
+	RecvsOut   int // number of posted receives that have not completed
+	Inline     int // maximum inline bytes of a request
+	maxControl int // maximum bytes of a control message
 
-	staging []byte // data that is being sent
+	staging []byte // ring of data to send
 
-	Messages   uint64 // sent
+	Messages   uint64 // messages sent
 	Completed  uint64 // messages whose send has completed
 	Acked      uint64 // messages that the peer has acknowledged
-	Written    uint64 // bytes of the program in messages
-	ackedBytes uint64 // bytes of the program in acknowledged messages
+	Written    uint64 // program bytes in messages
+	ackedBytes uint64 // program bytes in acknowledged messages
 	failed     bool   // a send has failed
-	staged     uint64 // bytes that were copied into staging
+	staged     uint64 // bytes copied into staging
 	done       uint64 // bytes of staging that the device has sent
 	unstaged   uint64 // bytes of staging that are free again
-	unsignaled uint64 // bytes that were staged since the last signalled send
+	unsignaled uint64 // bytes staged since the last signaled send
 	behind     [sendDepth]uint64
 	ends       [sendDepth]uint64 // Written after each message
-	parts      uint64            // of staging: a piece is one at most
-	given      offers            // pieces of staging that the peer may read
-	reading    uint64            // fetches of the peer's offers in flight
+	parts      uint64            // a piece is at most this fraction of staging
+	ownOffers  offers            // pieces of staging that the peer may read
+	reading    uint64            // fetches in flight
 	probing    uint64            // probes in flight
 	Answered   bool              // the peer's device has answered a probe
 }
 
-// Device is where a link is made: an ID that has a device.
+// Device is an ID that has a device. A Link is created on it.
 type Device interface {
 	Device() (*rdma.Device, error)
 	PD() (*rdma.PD, error)
 	CreateQP(pd *rdma.PD, attr *ibv.QPInitAttr, options rdma.QueueOptions) (*rdma.QP, error)
 }
 
-// Options are the settings of a program, and objects that connections share.
+// Options are the program's settings, and objects that connections share.
 type Options struct {
 	Buffer int      // bytes that a side can receive before its program reads them
-	Reads  Reads    // that the connection has room for, as far as is known
-	Maps   int      // memory that the peer of an RSocket may map
+	Reads  Reads    // limits of the device and the peer, as far as known
+	Maps   int      // number of regions that the peer of an RSocket may map
 	CQ     *rdma.CQ // has room for [Entries]
 	Key    uint32   // of the connection's completions
 	Pool   *Pool
 
-	OnDemand bool // memory takes pages when it is used: the device does not pin it
+	OnDemand bool // pages are allocated on first use; the device does not pin them
 }
 
-// Reads is how many RDMA READs may be under way at once: of this end, and of the other one.
+// Reads is the maximum number of RDMA READs in flight: this side's, and the peer's.
 type Reads struct{ Ours, Theirs uint8 }
 
-// AtMost is the lower of both.
-func (r Reads) AtMost(most Reads) Reads {
-	return Reads{min(r.Ours, most.Ours), min(r.Theirs, most.Theirs)}
+// AtMost returns the lower number for each side.
+func (r Reads) AtMost(limit Reads) Reads {
+	return Reads{min(r.Ours, limit.Ours), min(r.Theirs, limit.Theirs)}
 }
 
-// Entries is how many completions a connection may have in its queue.
+// Entries returns the number of completions that a connection may have in its completion queue.
 func Entries(p Protocol) int {
 	if _, ok := p.(*RSocket); ok {
 		return sendDepth + rsocketDepth
@@ -112,15 +112,15 @@ const (
 	MaxBuffer = 1 << 30
 )
 
-// stagingPart of the buffer is for sends.
+// Staging has the size of Buffer divided by stagingPart.
 const stagingPart = 2
 
-// demand is a protocol's requirements of a link.
+// demand is a protocol's requirements for its link.
 type demand struct {
-	recvs int // receives that are posted
-	sges  int // of a receive
-	there int // bytes that the peer writes into
-	note  int // bytes of a control message, at most
+	recvs      int // number of posted receives
+	sges       int // scatter/gather entries per receive
+	inbound    int // bytes of memory that the peer writes into
+	maxControl int // maximum bytes of a control message
 }
 
 // open creates the queue pair and its memory.
@@ -139,18 +139,18 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	}
 	l.Inline = int(min(l.QP.Cap().MaxInlineData, MaxInline))
 	staged := options.Buffer / stagingPart
-	if l.note = want.note; l.note > l.Inline {
-		staged += sendDepth * l.note
+	if l.maxControl = want.maxControl; l.maxControl > l.Inline {
+		staged += sendDepth * l.maxControl
 	}
-	shape := shape{want.there, staged, want.recvs, want.sges, 0}
+	shape := shape{want.inbound, staged, want.recvs, want.sges, 0}
 	if options.OnDemand {
 		shape.access = ibv.ACCESS_ON_DEMAND
 	}
 	if l.memory, err = l.pool.get(pd, shape); err != nil {
 		return err
 	}
-	if l.note > l.Inline {
-		clear(l.memory.staged.Bytes()[options.Buffer/stagingPart:]) // a peer may read it, and not a former stream's
+	if l.maxControl > l.Inline {
+		clear(l.memory.staged.Bytes()[options.Buffer/stagingPart:]) // readable by the peer
 		if _, err = l.memory.region(pd); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	return nil
 }
 
-// PostRecvs posts the receives of the batch.
+// PostRecvs posts the receives in the batch.
 func (l *Link) PostRecvs() error {
 	n, err := l.QP.PostRecv(l.Recvs)
 	l.RecvsOut += n
@@ -169,15 +169,15 @@ func (l *Link) PostRecvs() error {
 	return err
 }
 
-// sendID is the wr_id of the next send.
+// sendID returns the wr_id of the next send.
 func (l *Link) sendID() uint64 { return l.key | l.Messages%fetchBit }
 
-// recvID is the wr_id of a receive at a place, which placeOf returns.
+// recvID returns the wr_id of the receive for a slot; placeOf returns the slot.
 func (l *Link) recvID(place uint64) uint64 { return recvBit | l.key | place }
 
 func placeOf(wrID uint64) uint64 { return uint64(uint32(wrID)) }
 
-// roomStaged returns how much of n bytes may be staged in one piece: none rather than small pieces.
+// roomStaged returns how many of n bytes may be staged in one piece. It returns 0 rather than a small number.
 func (l *Link) roomStaged(n uint64) uint64 {
 	own := uint64(len(l.staging))
 	free := own - (l.staged - l.unstaged)
@@ -187,13 +187,12 @@ func (l *Link) roomStaged(n uint64) uint64 {
 	return min(free, own-l.staged%own, own/l.parts)
 }
 
-// Stage copies bytes to the place from which PostData sends a piece, at an offset in the piece. The writer owns this
-// memory.
+// Stage copies bytes to the staging memory of the next piece, at an offset in the piece. The writer owns this memory.
 func (l *Link) Stage(at int, b []byte) {
 	copy(l.staging[l.staged%uint64(len(l.staging))+uint64(at):], b)
 }
 
-// data returns the memory from which a piece is sent.
+// data sets the memory from which a piece is sent.
 func (l *Link) data(w rdma.SendRequest, p Piece) error {
 	switch {
 	case p.isLent():
@@ -212,24 +211,25 @@ func (l *Link) data(w rdma.SendRequest, p Piece) error {
 	return nil
 }
 
-// mustSignal reports whether the send of a piece must be signaled: the program waits for it, or enough was staged.
+// mustSignal reports whether the send of a piece must be signaled, because the program waits for its memory or because
+// enough was staged.
 func (l *Link) mustSignal(p Piece) bool {
 	return p.isLent() || l.unsignaled >= uint64(len(l.staging))/l.parts
 }
 
-// text sets the source of a control message: the request itself, or a separate place behind staging.
-func (l *Link) text(w rdma.SendRequest, b []byte) {
+// setControl sets the data of a control message: inline, or in memory behind staging.
+func (l *Link) setControl(w rdma.SendRequest, b []byte) {
 	if len(b) <= l.Inline {
 		w.Inline(b)
 		return
 	}
 	r := l.memory.mr.Region()
-	at := len(l.staging) + int(l.Messages%sendDepth)*l.note
+	at := len(l.staging) + int(l.Messages%sendDepth)*l.maxControl
 	copy(l.memory.staged.Bytes()[at:], b)
 	w.SGE(r.Address+uint64(at), uint32(len(b)), r.LKey)
 }
 
-// post posts the request in the batch, which carries n bytes of the program.
+// post posts the request in the batch, which contains n bytes of the program's data.
 func (l *Link) post(w rdma.SendRequest, signaled bool, n int) error {
 	if signaled || l.Messages%signalEvery == signalEvery-1 {
 		w.Signaled()
@@ -245,9 +245,9 @@ func (l *Link) post(w rdma.SendRequest, signaled bool, n int) error {
 	return nil
 }
 
-// Probe makes the peer's device acknowledge a write of 0 bytes, unless an acknowledgement is pending or the send queue
-// is full. C's keepalives are the same. It is not a message of the protocol: a peer that posts or handles no receives
-// must answer, too.
+// Probe makes the peer's device acknowledge a write of 0 bytes, like the keepalives of C's rsockets. It does nothing if
+// a probe is in flight or the send queue is full. A probe is not a message of the protocol, so it works even if the
+// peer posts or handles no receives.
 func (l *Link) Probe(address uint64, rkey uint32) error {
 	if l.probing > 0 || !l.mayPost() {
 		return nil
@@ -261,20 +261,20 @@ func (l *Link) Probe(address uint64, rkey uint32) error {
 	return nil
 }
 
-// ProbeDone records that the peer's device has answered.
+// ProbeDone records that the peer's device has acknowledged a probe.
 func (l *Link) ProbeDone() { l.probing, l.Answered = 0, true }
 
-// probeID is the wr_id of a probe, distinct from that of a fetch.
+// probeID is the bits of a probe's wr_id, which differ from those of a fetch.
 const probeID = fetchBit | 1
 
-// IsProbe reports whether the wr_id is a probe's.
+// IsProbe reports whether a wr_id belongs to a probe.
 func IsProbe(wrID uint64) bool { return wrID&(recvBit|probeID) == probeID }
 
 // mayPost reports whether the send queue has a free slot.
 func (l *Link) mayPost() bool { return l.Messages-l.Completed+l.reading+l.probing < sendDepth }
 
-// SendDone records completed sends, up to the one with the wr_id. The peer has acknowledged them, or if that one is the
-// first that failed, those before it.
+// SendDone records that the sends up to the one with the wr_id have completed. The peer has acknowledged them; if
+// failed, the last one is the first that failed, and the peer has acknowledged those before it.
 func (l *Link) SendDone(wrID uint64, failed bool) {
 	seq := l.Completed + (wrID-l.Completed)%fetchBit
 	l.done = l.behind[seq%sendDepth]
@@ -289,23 +289,23 @@ func (l *Link) SendDone(wrID uint64, failed bool) {
 	l.free()
 }
 
-// acknowledge records that the peer has acknowledged a number of messages: its device did, or it has reported them.
+// acknowledge records that the peer has acknowledged a total number of messages, by its device or in a control message.
 func (l *Link) acknowledge(messages uint64) {
 	if messages > l.Acked {
 		l.Acked, l.ackedBytes = messages, l.ends[(messages-1)%sendDepth]
 	}
 }
 
-// unacknowledged returns how many bytes of the program the peer has not acknowledged, or not fetched.
+// unacknowledged returns the number of program bytes that the peer has not acknowledged, or not fetched.
 func (l *Link) unacknowledged() uint64 {
-	if l.given.n > 0 {
-		return l.Written - min(l.ackedBytes, l.given.all[0].begin)
+	if l.ownOffers.n > 0 {
+		return l.Written - min(l.ackedBytes, l.ownOffers.all[0].begin)
 	}
 	return l.Written - l.ackedBytes
 }
 
-// expose lets the peer's device read staging, and returns the memory region for that. The first time, it clears data of
-// former connections: everything but data in flight, and n bytes that were staged and are not yet sent.
+// expose returns a memory region through which the peer's device may read staging. The first call clears data of
+// earlier connections: everything except data in flight, and n bytes that are staged but not yet sent.
 func (l *Link) expose(n uint64) (*rdma.MR, error) {
 	m, own := l.memory, uint64(len(l.staging))
 	if m.exposed != nil {
@@ -324,7 +324,7 @@ func (l *Link) expose(n uint64) (*rdma.MR, error) {
 	return m.exposed, err
 }
 
-// Close releases everything, or keeps it for the next connection.
+// Close releases everything, or puts the memory into the pool.
 func (l *Link) Close() error {
 	var err error
 	if l.QP != nil {
@@ -338,7 +338,7 @@ func (l *Link) Close() error {
 	switch {
 	case held:
 		return errors.Join(err, left)
-	case err != nil: // the queue pair may still receive
+	case err != nil: // the queue pair may still write into the memory
 		return errors.Join(err, m.close())
 	}
 	return l.pool.put(m)

@@ -11,37 +11,37 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 )
 
-// shape describes the memory of a connection. Connections with the same shape may use it in succession.
+// shape is the layout of a connection's memory. Memory is reused by connections with the same shape.
 type shape struct {
-	there  int // bytes that the peer writes into
-	staged int // bytes of staging for sends
-	recvs  int
-	sges   int             // entries of a receive
-	access ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or none
+	inbound int // bytes that the peer writes into
+	staged  int // bytes of staging
+	recvs   int
+	sges    int             // scatter/gather entries per receive
+	access  ibv.AccessFlags // of all regions: ACCESS_ON_DEMAND or 0
 }
 
-func (s shape) bytes() int { return s.there + s.staged }
+func (s shape) bytes() int { return s.inbound + s.staged }
 
 // memory is a connection's memory.
 type memory struct {
-	shape   shape
-	there   *rdma.Buffer // the peer writes into it
-	staged  *rdma.Buffer
-	thereMR *rdma.MR // not reused by the next connection, because the peer knows its key
-	mr      *rdma.MR // of staged; created for the first send that is not inline
-	exposed *rdma.MR // of staged, for the peer to read, or nil
-	sends   *rdma.SendBatch
-	recvs   *rdma.RecvBatch
+	shape     shape
+	inbound   *rdma.Buffer // written by the peer
+	staged    *rdma.Buffer
+	inboundMR *rdma.MR // not reused, because the peer knows its key
+	mr        *rdma.MR // of staged; created for the first send that is not inline
+	exposed   *rdma.MR // of staged, for reads by the peer; or nil
+	sends     *rdma.SendBatch
+	recvs     *rdma.RecvBatch
 
-	mu    sync.Mutex // guards the fields below
-	held  int        // number of Holds on there
-	alone bool       // everything but there is closed
+	mu          sync.Mutex // guards the fields below
+	held        int        // number of Holds on inbound
+	onlyInbound bool       // everything except inbound is closed
 }
 
-// Hold is memory that a program reads in place.
+// Hold keeps memory valid that a program reads in place.
 type Hold struct{ m *memory }
 
-// Hold keeps the memory that the peer writes into mapped, even after Close.
+// Hold keeps the memory that the peer writes into mapped, even after Close, until Release.
 func (l *Link) Hold() Hold {
 	m := l.memory
 	m.mu.Lock()
@@ -55,39 +55,39 @@ func (h Hold) Release() {
 	m := h.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held--; m.held == 0 && m.alone {
-		_ = m.there.Close() // its region is already closed
+	if m.held--; m.held == 0 && m.onlyInbound {
+		_ = m.inbound.Close() // its region is already closed
 	}
 }
 
-// leave closes everything but the memory that the peer writes into, which the last Release closes. It reports whether
-// that memory is held; otherwise it does nothing.
+// leave closes everything except inbound, which the last Release closes. It reports whether inbound is held; if
+// not, it does nothing.
 func (m *memory) leave() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.held == 0 {
 		return false, nil
 	}
-	m.alone = true
-	there := m.there
-	m.there = nil
+	m.onlyInbound = true
+	inbound := m.inbound
+	m.inbound = nil
 	err := m.close()
-	m.there = there
+	m.inbound = inbound
 	return true, err
 }
 
-// Pool keeps the memory of closed connections of one domain for later ones. Send memory stays registered. Memory that
-// peers write into is registered again, because the former peer has the key, and is cleared, because otherwise the next
-// peer could make the program read it.
+// Pool keeps the memory of closed connections in one protection domain for later ones. Staging stays registered. Memory
+// that peers write into is registered again, because the former peer knows the key, and cleared, because otherwise the
+// next peer could make the program read the old data.
 type Pool struct {
-	Most int // bytes that are kept
+	Most int // maximum bytes kept
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	kept  map[shape][]*memory
 	bytes int
 }
 
-// get returns memory, of a closed connection if there is one with the same shape.
+// get returns memory of a shape: that of a closed connection, or new memory.
 func (p *Pool) get(pd *rdma.PD, of shape) (*memory, error) {
 	m := p.take(of)
 	if m == nil {
@@ -97,7 +97,7 @@ func (p *Pool) get(pd *rdma.PD, of shape) (*memory, error) {
 		}
 	}
 	var err error
-	if m.thereMR, err = pd.RegBuffer(m.there,
+	if m.inboundMR, err = pd.RegBuffer(m.inbound,
 		ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|of.access); err != nil {
 		return nil, errors.Join(err, m.close())
 	}
@@ -117,12 +117,12 @@ func (p *Pool) take(of shape) *memory {
 	return m
 }
 
-// put takes over the memory of a connection whose queue pair is gone.
+// put adds the memory of a connection whose queue pair is gone.
 func (p *Pool) put(m *memory) error {
-	if err := m.thereMR.Close(); err != nil {
+	if err := m.inboundMR.Close(); err != nil {
 		return errors.Join(err, m.close())
 	}
-	m.thereMR = nil
+	m.inboundMR = nil
 	if m.exposed != nil {
 		if err := m.exposed.Close(); err != nil {
 			return errors.Join(err, m.close())
@@ -132,7 +132,7 @@ func (p *Pool) put(m *memory) error {
 	if m.shape.bytes() > p.Most {
 		return m.close()
 	}
-	clear(m.there.Bytes())
+	clear(m.inbound.Bytes())
 	m.sends.Reset()
 	m.recvs.Reset()
 	p.mu.Lock()
@@ -148,7 +148,7 @@ func (p *Pool) put(m *memory) error {
 	return nil
 }
 
-// Objects are the kept objects of the domain, which is closed together with them.
+// Objects returns the kept objects, which must be closed together with the domain.
 func (p *Pool) Objects() (all []rdma.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +177,7 @@ func (p *Pool) Close() error {
 }
 
 func (m *memory) make() (err error) {
-	if m.there, err = rdma.NewBuffer(m.shape.there, rdma.MapOptions{}); err != nil {
+	if m.inbound, err = rdma.NewBuffer(m.shape.inbound, rdma.MapOptions{}); err != nil {
 		return err
 	}
 	if m.staged, err = rdma.NewBuffer(m.shape.staged, rdma.MapOptions{}); err != nil {
@@ -190,11 +190,12 @@ func (m *memory) make() (err error) {
 	return err
 }
 
-// region returns the registered memory of sends. Small messages need none.
+// region returns the registered region for sends. The first call registers it, because connections with only inline
+// sends do not need it.
 func (m *memory) region(pd *rdma.PD) (rdma.Region, error) {
 	if m.mr == nil {
 		var err error
-		// it may outlive the connection that creates it
+		// the region may outlive this connection
 		made.Shared(func() { m.mr, err = pd.RegBuffer(m.staged, ibv.ACCESS_LOCAL_WRITE|m.shape.access) })
 		if err != nil {
 			return rdma.Region{}, err
@@ -205,12 +206,12 @@ func (m *memory) region(pd *rdma.PD) (rdma.Region, error) {
 
 func (m *memory) close() error {
 	var all []error
-	for _, mr := range []*rdma.MR{m.thereMR, m.exposed, m.mr} {
+	for _, mr := range []*rdma.MR{m.inboundMR, m.exposed, m.mr} {
 		if mr != nil {
 			all = append(all, mr.Close())
 		}
 	}
-	for _, b := range []*rdma.Buffer{m.there, m.staged} {
+	for _, b := range []*rdma.Buffer{m.inbound, m.staged} {
 		if b != nil {
 			all = append(all, b.Close())
 		}

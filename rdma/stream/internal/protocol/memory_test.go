@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// TestPool: memory of a closed connection is reused by the next one, without its old content and without the key of the
-// former peer; and no more than the limit is kept.
+// TestPool: the next connection reuses the memory of a closed one, without its contents and without the key of its
+// peer. The pool keeps no more than its limit.
 func TestPool(t *testing.T) {
 	f, err := soft.New(soft.Options{})
 	require.NoError(t, err)
@@ -22,48 +22,48 @@ func TestPool(t *testing.T) {
 	require.NoError(t, err)
 	pd, err := d.AllocPD()
 	require.NoError(t, err)
-	of := shape{there: 8192, staged: 4096, recvs: 4, sges: 1}
+	of := shape{inbound: 8192, staged: 4096, recvs: 4, sges: 1}
 	p := Pool{Most: 2*of.bytes() + 1}
 	var all [3]*memory
 	for i := range all {
 		all[i], err = p.get(pd, of)
 		require.NoError(t, err)
-		assert.Nil(t, all[i].mr, "nothing was sent from there")
+		assert.Nil(t, all[i].mr, "never registered, because nothing was sent")
 		_, err = all[i].region(pd)
 		require.NoError(t, err)
 	}
 	a := all[0]
-	address, key, sends := a.there.Address(), a.thereMR.RKey(), a.mr.LKey()
+	address, key, sends := a.inbound.Address(), a.inboundMR.RKey(), a.mr.LKey()
 	same, err := a.region(pd)
 	require.NoError(t, err)
 	assert.Equal(t, sends, same.LKey)
-	a.there.Bytes()[8191] = 1
+	a.inbound.Bytes()[8191] = 1
 	a.recvs.Recv(1)
 	copy(a.staged.Bytes(), bytes.Repeat([]byte{1}, 4096))
 	l := Link{pd: pd, memory: a, staging: a.staged.Bytes(), staged: 4000 + 3*4096, unstaged: 3900 + 3*4096}
 	exposed, err := l.expose(200)
 	require.NoError(t, err)
-	for i, b := range l.staging { // data in flight is from 3900 to 4000, and 200 more bytes follow
-		assert.Equal(t, i < 104 || i >= 3900, b == 1, "former bytes at %d", i)
+	for i, b := range l.staging { // bytes 3900 to 4000 are in flight, and 200 more are staged
+		assert.Equal(t, i < 104 || i >= 3900, b == 1, "old data at %d", i)
 	}
 	twice, err := l.expose(200)
 	require.NoError(t, err)
 	assert.Same(t, exposed, twice)
 	require.NoError(t, p.put(a))
-	assert.Nil(t, a.exposed, "the former peer knows its key")
+	assert.Nil(t, a.exposed, "closed, because the former peer knows its key")
 	other := of
-	other.there *= 2
+	other.inbound *= 2
 	b, err := p.get(pd, other)
 	require.NoError(t, err)
-	assert.NotSame(t, a, b, "of another shape")
+	assert.NotSame(t, a, b, "the shape differs")
 	require.NoError(t, p.put(b))
 	again, err := p.get(pd, of)
 	require.NoError(t, err)
 	assert.Same(t, a, again)
-	assert.Equal(t, address, again.there.Address())
-	assert.NotEqual(t, key, again.thereMR.RKey())
+	assert.Equal(t, address, again.inbound.Address())
+	assert.NotEqual(t, key, again.inboundMR.RKey())
 	assert.Equal(t, sends, again.mr.LKey(), "still registered")
-	assert.Equal(t, make([]byte, 8192), again.there.Bytes())
+	assert.Equal(t, make([]byte, 8192), again.inbound.Bytes())
 	assert.Zero(t, again.recvs.Len())
 	for _, m := range all {
 		require.NoError(t, p.put(m))

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package protocol implements the protocols of stream connections, with the queue pair and the memory that they use. It
-// does not deal with goroutines, waiting and deadlines.
+// Package protocol implements the protocols of stream connections on a queue pair and its memory. Package stream adds
+// goroutines, waits and deadlines.
 package protocol
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Protocol is the protocol of a stream connection: a [Stream], or that of C's rsockets. Its methods are called one at a
-// time, except for CopyOut and Link.Stage, which the reader and the writer may call at any time.
+// Protocol is the protocol of a stream connection: [Stream] or [RSocket]. The caller serializes calls of its methods,
+// except for CopyOut and Link.Stage, which the reader and the writer may call at any time.
 type Protocol interface {
 	// Objects returns the link that the protocol uses.
 	Objects() *Link
@@ -17,51 +17,52 @@ type Protocol interface {
 	Open(over Device, options Options) error
 	// Hello returns the private data for the peer.
 	Hello() []byte
-	// ParseHello parses the peer's hello, before or after the peer's first messages. The hello is untrusted.
+	// ParseHello parses the peer's hello, which is untrusted. The peer's first messages may be handled before it.
 	ParseHello(hello []byte) error
 
-	// Unread is the number of bytes that wait for Read. CopyOut copies them, or Front returns some of them in place,
-	// and Consumed reports how many were consumed.
+	// Unread returns the number of bytes that wait for Read. CopyOut copies them, and Front returns some of them in
+	// place. Consumed records how many were consumed.
 	Unread() uint64
 	CopyOut(p []byte, n uint64) int
 	Front(n uint64) []byte
 	Consumed(n int)
-	// Room returns how many of n bytes to send in one piece now. Lent ones need no staging.
+	// Room returns how many of n bytes can be sent in one piece now. Lent bytes need no staging.
 	Room(n int, lent bool) int
 	// PostData sends a piece. It returns false if there is no room.
 	PostData(p Piece) (bool, error)
 
-	// Received handles a received message, or the end of a fetch, and returns the peer's flags in it; peer has the
-	// earlier ones. It does not trust the peer: impossible values are an error.
+	// Received handles a received message or the end of a fetch, and returns the peer's flags in it. peer has the
+	// peer's earlier flags. The peer is not trusted: invalid values are an error.
 	Received(wc *ibv.WC, peer Flags) (Flags, error)
-	// AddRecv adds the receive of a message that was handled to the batch of receives.
+	// AddRecv adds a receive that replaces that of a handled message to the batch.
 	AddRecv(wc *ibv.WC)
-	// SendPending sends the peer flags and other pending state, as far as there is room. It returns the flags sent.
+	// SendPending sends flags and other pending state to the peer, as far as there is room. It returns the flags that
+	// were sent.
 	SendPending(flags Flags) (Flags, error)
-	// ProbeAt is memory of the peer that a probe may name.
+	// ProbeAt returns an address and key for probes in the peer's memory.
 	ProbeAt() (address uint64, rkey uint32)
-	// AnswersEnd reports whether a peer that received the end sends its own end at once.
+	// AnswersEnd reports whether a peer that receives the end of data sends its own end at once.
 	AnswersEnd() bool
-	// Undelivered returns how many bytes of PostData the peer has not acknowledged, or has not read when it closed.
-	// peer are the peer's flags.
+	// Undelivered returns the number of bytes of PostData that the peer has not acknowledged, or had not read when it
+	// closed. peer has the peer's flags.
 	Undelivered(peer Flags) uint64
 }
 
-// Piece is the data of one message: bytes in the request itself, memory that the program lends, or data in staging.
+// Piece is the data of one message: inline bytes, memory that the program lends, or bytes in staging.
 type Piece struct {
 	Inline []byte
 	Lent   ibv.SGE
-	Staged int  // bytes
-	More   bool // the program has more to send, at once
+	Staged int  // number of bytes in staging
+	More   bool // the program has more to send at once
 }
 
-// Len is the number of bytes.
+// Len returns the number of bytes.
 func (p *Piece) Len() int { return len(p.Inline) + int(p.Lent.Length) + p.Staged }
 
-// isLent reports whether the program must be notified when the device is done with it.
+// isLent reports whether the program's memory is lent, so that the program waits for the device to finish.
 func (p *Piece) isLent() bool { return p.Lent.Length > 0 }
 
-// Flags are events that a side sends once.
+// Flags are notifications that a side sends at most once each.
 type Flags uint8
 
 const (

@@ -9,26 +9,25 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// rsocketDepth is the number of receives of an rsocket. With the slot that rdma adds, it is a power of two.
+// rsocketDepth is the number of receives of an rsocket. With the slot that rdma adds, the queue has a power of two.
 const rsocketDepth = 255
 
-// maxControls is the maximum number of control messages in flight. Data leaves them free slots of the send queue.
+// maxControls is the maximum number of control messages in flight. Data leaves this many slots of the send queue free.
 const maxControls = 4
 
-// RSocket is the protocol of librdmacm's rsockets. The ring is announced in halves: the peer writes its data, in order,
-// into announced memory, and the next half is announced when it is free. Announcements are written into the peer's
-// list.
+// RSocket is the protocol of librdmacm's rsockets. Each side announces halves of its ring by writing targets into the
+// peer's list. The peer writes its data into announced halves in order, and a half is announced again when it is free.
 type RSocket struct {
 	Link
 	ring    []byte // the peer writes data here
-	targets []byte // the peer writes announcements here
+	targets []byte // this side's list: the peer writes announcements here
 
-	arrived, read            uint64 // bytes: written to the ring, and read from it
-	announced                uint64 // bytes that the peer may write
-	handled, reportedHandled uint64 // messages that use credit: handled, and already reported to the peer
-	nextTarget               uint32 // index of the next entry to write in the peer's list
+	arrived, read            uint64 // total bytes written to the ring, and read from it
+	announced                uint64 // total bytes that the peer may write
+	handled, reportedHandled uint64 // total messages handled, and the total last reported; only those that use credit
+	nextTarget               uint32 // next index in the peer's list
 	controls                 [maxControls]uint64
-	unfinished               int // number of control messages in flight, which are in controls
+	unfinished               int // number of control messages in flight, which controls contains
 	over                     bool
 
 	peer         rsocketHello
@@ -40,7 +39,7 @@ type RSocket struct {
 	credited     bool                  // a message of the peer has carried credit
 }
 
-// target is memory of a peer that may be written.
+// target is a peer's memory that this side may write.
 type target struct {
 	address     uint64
 	key, length uint32
@@ -55,7 +54,7 @@ func (r *RSocket) Open(over Device, options Options) error {
 	if err := r.Link.open(over, options, want); err != nil {
 		return err
 	}
-	r.ring, r.targets = r.memory.there.Bytes()[:size], r.memory.there.Bytes()[size:]
+	r.ring, r.targets = r.memory.inbound.Bytes()[:size], r.memory.inbound.Bytes()[size:]
 	r.announced = uint64(size / 2)
 	r.nextTarget = 1
 	r.nextWindow = 1
@@ -66,8 +65,8 @@ func (r *RSocket) Open(over Device, options Options) error {
 }
 
 func (r *RSocket) Hello() []byte {
-	m := r.memory.thereMR.Region()
-	key := r.memory.thereMR.RKey()
+	m := r.memory.inboundMR.Region()
+	key := r.memory.inboundMR.RKey()
 	return rsocketHello{
 		bigEndian: hostIsBigEndian, credits: rsocketDepth, maps: len(r.mapped),
 		list: target{m.Address + uint64(len(r.ring)), key, targetEntries},
@@ -94,7 +93,7 @@ func (r *RSocket) CopyOut(p []byte, n uint64) int { return copyRing(p, r.ring, r
 
 func (r *RSocket) Front(n uint64) []byte { return frontOf(r.ring, r.read, n) }
 
-// Room returns any room there is, however little: the peer announces half of its ring at a time.
+// Room returns any room, however small, because the peer announces half of its ring at a time.
 func (r *RSocket) Room(n int, lent bool) int {
 	if r.sent == r.credit {
 		return 0
@@ -102,7 +101,7 @@ func (r *RSocket) Room(n int, lent bool) int {
 	return int(min(uint64(r.roomHere(n, lent)), uint64(r.windows[r.current].length)))
 }
 
-// roomHere returns how many of n bytes this side has room for.
+// roomHere returns how many of n bytes this side's send queue and staging have room for.
 func (r *RSocket) roomHere(n int, lent bool) int {
 	if r.Messages-r.Completed+maxControls >= sendDepth {
 		return 0
@@ -135,7 +134,7 @@ func (r *RSocket) PostData(p Piece) (bool, error) {
 	return true, nil
 }
 
-// Received handles a message. peer has the flags of earlier messages; the result has those of this one.
+// Received handles a message. peer has the flags of earlier messages; the result has the flags of this one.
 func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 	if wc.Opcode != ibv.WC_RECV_RDMA_WITH_IMM {
 		return 0, fmt.Errorf("%w: %v of %d bytes", errRSocket, wc.Opcode, wc.ByteLen)
@@ -150,7 +149,7 @@ func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 		case uint64(value) > room:
 			return 0, fmt.Errorf("%w: %d bytes, but there is room for %d", errRSocket, value, room)
 		case value != wc.ByteLen:
-			return 0, fmt.Errorf("%w: it reports %d bytes, but has written %d", errRSocket, value, wc.ByteLen)
+			return 0, fmt.Errorf("%w: it reports %d bytes, but wrote %d", errRSocket, value, wc.ByteLen)
 		}
 		r.arrived += uint64(value)
 		r.handled++
@@ -190,8 +189,8 @@ func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 
 func (r *RSocket) AddRecv(*ibv.WC) { r.Recvs.Recv(r.recvID(0)) }
 
-// SendPending sends one notification after the other. Nothing is sent to a peer that has disconnected: its memory may
-// be gone.
+// SendPending sends pending notifications one at a time. It sends nothing to a peer that has disconnected, whose memory
+// may be gone.
 func (r *RSocket) SendPending(flags Flags) (sent Flags, err error) {
 	for err == nil && !r.over && r.mayControl() {
 		half := uint64(len(r.ring) / 2)
@@ -207,8 +206,8 @@ func (r *RSocket) SendPending(flags Flags) (sent Flags, err error) {
 		case sent&Done != 0:
 			return sent, nil
 		case r.announced+half-r.read <= uint64(len(r.ring)):
-			m := r.memory.thereMR.Region()
-			next := target{m.Address + r.announced%uint64(len(r.ring)), r.memory.thereMR.RKey(), uint32(half)}
+			m := r.memory.inboundMR.Region()
+			next := target{m.Address + r.announced%uint64(len(r.ring)), r.memory.inboundMR.RKey(), uint32(half)}
 			at := r.peer.list.address + uint64(r.nextTarget)*targetSize
 			err = r.postControl(credit, at, next.marshal(r.peer.order()))
 			r.announced += half
@@ -233,7 +232,7 @@ func (r *RSocket) mayControl() bool {
 	return r.unfinished < maxControls && r.mayPost()
 }
 
-// postControl sends a control message. It writes b, if any, to an address in the peer's list.
+// postControl sends a control message and writes b, if any, to an address in the peer's list.
 func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
 	r.sends.Reset()
 	var key uint32
@@ -242,7 +241,7 @@ func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
 	}
 	w := r.sends.WriteImm(r.sendID(), at, key, imm)
 	if b != nil {
-		r.text(w, b)
+		r.setControl(w, b)
 	}
 	r.controls[r.unfinished] = r.Messages
 	r.unfinished++
@@ -256,8 +255,8 @@ func (r *RSocket) ProbeAt() (address uint64, rkey uint32) {
 // AnswersEnd returns false: a peer that received the end sends its own when its program closes.
 func (r *RSocket) AnswersEnd() bool { return false }
 
-// Undelivered is 0 once the peer's program has closed: the peer does not report how much it has read, and no further
-// message can be sent whose completion would prove arrival.
+// Undelivered returns 0 once the peer's program has closed. The peer does not report how much it has read, and no
+// further message can be sent whose completion would prove that everything arrived.
 func (r *RSocket) Undelivered(peer Flags) uint64 {
 	if peer&Done != 0 {
 		return 0

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// TestRSocketHello: the encoding, and invalid hellos.
+// TestRSocketHello tests the encoding and invalid hellos.
 func TestRSocketHello(t *testing.T) {
 	h := rsocketHello{credits: 384, list: target{0x1122334455667788, 0x99aabbcc, 2}, data: target{0x1000, 7, 65536}}
 	b := h.marshal()
@@ -36,7 +36,7 @@ func TestRSocketHello(t *testing.T) {
 	many[1] = 0
 	got, err = parseRSocketHello(many)
 	require.NoError(t, err)
-	assert.Zero(t, got.maps, "which it does not announce")
+	assert.Zero(t, got.maps, "the hello does not announce maps")
 	for name, change := range map[string]func(b []byte) []byte{
 		"nothing":         func(b []byte) []byte { return nil },
 		"too short":       func(b []byte) []byte { return b[:rsocketHelloSize-1] },
@@ -50,7 +50,7 @@ func TestRSocketHello(t *testing.T) {
 	}
 }
 
-// rsocketReceived returns the completion of a message that has written n bytes.
+// rsocketReceived returns the completion of a message that wrote n bytes.
 func rsocketReceived(op, value, n uint32) *ibv.WC {
 	wc := &ibv.WC{Opcode: ibv.WC_RECV_RDMA_WITH_IMM, WCFlags: ibv.WC_WITH_IMM, ByteLen: n}
 	*wc.ImmData() = word(op, value)
@@ -73,7 +73,7 @@ func TestRSocketMeetsLate(t *testing.T) {
 	assert.EqualValues(t, 9, r.credit)
 }
 
-// TestRSocketHostilePeer: an invalid message of the peer is an error, and changes nothing.
+// TestRSocketHostilePeer: an invalid message is an error and changes nothing.
 func TestRSocketHostilePeer(t *testing.T) {
 	r := &RSocket{ring: make([]byte, 128), targets: make([]byte, targetEntries*targetSize), announced: 64, nextWindow: 1}
 	flags, err := r.Received(rsocketReceived(opData, 60, 60), 0)

@@ -15,10 +15,10 @@ const MaxMaps = maxMaps
 // ErrNotMapped means that the peer has mapped no memory at an offset.
 var ErrNotMapped = fmt.Errorf("%w: the peer has mapped no memory there", syscall.EINVAL)
 
-// errNoPlace means that the peer has no free entry for mapped memory.
-var errNoPlace = fmt.Errorf("%w: the peer accepts no more mapped memory", syscall.ENOMEM)
+// errNoPlace means that the peer has no free entry for a mapping.
+var errNoPlace = fmt.Errorf("%w: the peer accepts no more mappings", syscall.ENOMEM)
 
-// RoomAt returns how many of n bytes to write at an offset in one piece now.
+// RoomAt returns how many of n bytes can be written at an offset in one piece now.
 func (r *RSocket) RoomAt(offset uint64, n int) (int, error) {
 	at, err := r.at(offset)
 	if err != nil {
@@ -27,7 +27,7 @@ func (r *RSocket) RoomAt(offset uint64, n int) (int, error) {
 	return int(min(uint64(r.roomHere(n, false)), uint64(at.length)-(offset-at.offset))), nil
 }
 
-// at finds the memory that the peer has mapped at an offset.
+// at returns the memory that the peer has mapped at an offset.
 func (r *RSocket) at(offset uint64) (*mapped, error) {
 	for i := range r.mapped {
 		if m := &r.mapped[i]; offset >= m.offset && offset-m.offset < uint64(m.length) {
@@ -52,7 +52,7 @@ func (r *RSocket) PostAt(offset uint64, p Piece) (bool, error) {
 	return true, r.post(w, r.mustSignal(p), p.Len())
 }
 
-// MayMap reports whether there is room to announce mapped memory. It returns an error if the peer has no place for it.
+// MayMap reports whether there is room to announce a mapping. It returns an error if the peer has no entry for it.
 func (r *RSocket) MayMap(place int) (bool, error) {
 	if place >= r.peer.maps {
 		return false, fmt.Errorf("%w: its limit is %d", errNoPlace, r.peer.maps)
@@ -60,8 +60,8 @@ func (r *RSocket) MayMap(place int) (bool, error) {
 	return !r.over && r.sent != r.credit && r.mayControl(), nil
 }
 
-// Map announces memory that the peer may write at offsets starting with the given one. It is the memory of a place,
-// which may be announced again.
+// Map announces memory that the peer may write, starting at an offset. place is its entry in the peer's list, which can
+// be reused for another announcement.
 func (r *RSocket) Map(place int, offset uint64, mr *rdma.MR) error {
 	m := mr.Region()
 	entry := mapped{offset, target{m.Address, mr.RKey(), uint32(m.Length)}}

@@ -11,34 +11,35 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// The messages of rsockets. Private data has the location of a side's list of targets, the first target, and the number
-// of credits. Every later message is a write with immediate data, whose upper three bits are its type.
+// Message formats of rsockets. Private data contains the location of the side's list of targets, the first target, and
+// the number of credits. Every later message is a write with immediate data, whose upper three bits are the message's
+// type.
 
-// rsocketHello is the private data, in big-endian.
+// rsocketHello is the private data. It is encoded in big-endian order.
 type rsocketHello struct {
-	bigEndian bool   // the sender, and so the entries written into its list
-	credits   uint16 // messages of data
-	maps      int    // entries for memory that the other end maps, behind those of the list
-	list      target // its length is a number of entries
-	data      target // the first
+	bigEndian bool   // byte order of the sender, and of the entries in its list
+	credits   uint16 // number of data messages that the peer may send
+	maps      int    // number of entries for mappings, after the list's targets
+	list      target // its length is the number of entries
+	data      target // the first target
 }
 
 const (
 	rsocketVersion   = 1
 	rsocketHelloSize = 40
-	helloBigEndian   = 1 // a flag
-	helloMaps        = 2 // a flag: there is a number of maps
+	helloBigEndian   = 1 // flag
+	helloMaps        = 2 // flag: the number of maps is valid
 	targetSize       = 16
 	targetEntries    = 2
 	mappedSize       = 8 + targetSize
 	maxMaps          = 127 // larger numbers are sent in units of 256
 )
 
-// The upper bits of immediate data.
+// Message types: the upper bits of immediate data.
 const (
-	opData    = 0 // number of bytes written
-	opSGL     = 4 // total number of messages that may be sent; with an entry of the list, or none
-	opMap     = 6 // an entry for mapped memory was written
+	opData    = 0 // the value is the number of bytes written
+	opSGL     = 4 // the value is the total number of messages that the peer may send; may also write a target
+	opMap     = 6 // a mapping's entry was written
 	opControl = 7
 	opShift   = 29
 )
@@ -70,7 +71,7 @@ func (h rsocketHello) marshal() []byte {
 	return append(b, h.data.marshal(binary.BigEndian)...)
 }
 
-// parseRSocketHello parses private data and rejects peers that lack a feature needed by a stream.
+// parseRSocketHello parses private data. It rejects peers that lack a feature that streams need.
 func parseRSocketHello(b []byte) (h rsocketHello, err error) {
 	if len(b) < rsocketHelloSize || b[0] != rsocketVersion {
 		return h, errNoRSocket
@@ -90,7 +91,7 @@ func parseRSocketHello(b []byte) (h rsocketHello, err error) {
 	return h, nil
 }
 
-// order is that of the peer's memory.
+// order returns the byte order of the peer's list.
 func (h *rsocketHello) order() byteOrder {
 	if h.bigEndian {
 		return binary.BigEndian
@@ -98,7 +99,7 @@ func (h *rsocketHello) order() byteOrder {
 	return binary.LittleEndian
 }
 
-// mapped is memory that may be written at offsets.
+// mapped is a mapping: the peer's memory that starts at an offset.
 type mapped struct {
 	offset uint64
 	target

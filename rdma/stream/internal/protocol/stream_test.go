@@ -38,12 +38,12 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// half is one side of a stream, reduced to its counters: its messages go into the other's queue, in order.
+// half models one side of a stream by its counters. Its messages go into the other side's queue, in order.
 type half struct {
 	Stream
 	in    []message
 	data  int // still to be written
-	most  int // in one Write
+	limit int // in one Write
 	lends bool
 }
 
@@ -52,33 +52,33 @@ type message struct {
 	control *control
 }
 
-// TestCreditsNeverRunOut makes two sides send, receive, fetch, read and complete their sends in any order. No side may
-// send to a peer that has no receive left or no room in its ring, and as long as a side has data to write, at least one
-// side can proceed.
+// TestCreditsNeverRunOut makes two sides send, receive, fetch, read and complete sends in random order. No side may
+// send to a peer without a free receive or without room in its ring, and while a side has data to write, at least one
+// side must be able to proceed.
 func TestCreditsNeverRunOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var sides [2]half
 		depth := rapid.IntRange(8, 64).Draw(t, "depth")
 		sizes, mosts := []int{MinBuffer, 5000, 1 << 16, 1 << 18}, []int{16, 512, 1 << 18}
-		if rapid.Bool().Draw(t, "large") { // or nearly nothing would be offered
+		if rapid.Bool().Draw(t, "large") { // limit smaller pieces are not offered
 			sizes, mosts = []int{1 << 18, 1<<18 + 5000}, []int{1 << 18, 1 << 20}
 		}
 		for i := range sides {
 			memory := func(what string) []byte { return make([]byte, rapid.SampledFrom(sizes).Draw(t, what)) }
 			sides[i].ring, sides[i].staging = memory("ring"), memory("staging")
-			sides[i].most = rapid.SampledFrom(mosts).Draw(t, "most")
+			sides[i].limit = rapid.SampledFrom(mosts).Draw(t, "most")
 			sides[i].lends = rapid.Bool().Draw(t, "lends")
-			sides[i].data = rapid.IntRange(0, 400).Draw(t, "data") * min(sides[i].most, sizes[0]/4)
+			sides[i].data = rapid.IntRange(0, 400).Draw(t, "data") * min(sides[i].limit, sizes[0]/4)
 		}
 		for i := range sides {
 			sides[i].parts, sides[i].Reads = stagingParts, Reads{1, 1}
 			sides[i].peer = hello{size: uint32(len(sides[1-i].ring)), depth: uint16(depth),
 				fetches: rapid.Bool().Draw(t, "fetches")}
 			sides[i].agree()
-			// numbers of messages and of offers exceed their fields of 31 and 32 bits
+			// counters of messages and offers overflow their fields of 31 and 32 bits
 			begin := rapid.SampledFrom([]uint64{0, fetchBit - 1, 1<<32 - 1}).Draw(t, "begin")
 			from, to := &sides[i], &sides[1-i]
-			from.Messages, from.Completed, from.peerHandled, from.peerHas = begin, begin, begin, uint32(begin)
+			from.Messages, from.Completed, from.peerHandled, from.peerFetchedTotal = begin, begin, begin, uint32(begin)
 			to.handled, to.reportedHandled, to.Fetched, to.reportedFetched = begin, begin, uint32(begin), uint32(begin)
 		}
 		var signals [2][]uint64
@@ -100,7 +100,7 @@ func TestCreditsNeverRunOut(t *testing.T) {
 		}
 		for i := range sides {
 			if sides[i].data != 0 || sides[i].arrived != sides[i].read || len(sides[i].in) != 0 ||
-				sides[i].given.n != 0 {
+				sides[i].ownOffers.n != 0 {
 				t.Fatalf("stuck: side %d has %d bytes left to write and %d to read", i, sides[i].data,
 					sides[i].arrived-sides[i].read)
 			}
@@ -108,7 +108,7 @@ func TestCreditsNeverRunOut(t *testing.T) {
 	})
 }
 
-// act does one thing on one side, if it can.
+// act performs one action on one side, if possible.
 func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) bool {
 	s, other := &sides[i], &sides[1-i]
 	send := func(m message, signaled bool) {
@@ -124,7 +124,7 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 		other.in = append(other.in, m)
 	}
 	tell := func() {
-		if s.must(0, uint64(depth/2)) {
+		if s.mustReport(0, uint64(depth/2)) {
 			send(message{control: &control{read: s.read, handled: s.handled, fetched: s.Fetched}}, false)
 			s.reportedRead, s.reportedHandled, s.reportedFetched = s.read, s.handled, s.Fetched
 		}
@@ -132,20 +132,20 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 	switch what {
 	case 0: // write
 		lent := s.lends && rapid.Bool().Draw(t, "lent")
-		n := s.Room(min(s.data, s.most), lent)
+		n := s.Room(min(s.data, s.limit), lent)
 		if n == 0 {
 			return false
 		}
 		if s.sent+uint64(n)-other.read > uint64(len(other.ring)) {
 			t.Fatalf("side %d overruns the ring", i)
 		}
-		p := Piece{Staged: n, More: n < min(s.data, s.most)}
+		p := Piece{Staged: n, More: n < min(s.data, s.limit)}
 		s.lastOffered = !lent && s.mayOffer(p)
 		switch {
 		case lent:
 			send(message{bytes: n}, true)
 		case s.lastOffered:
-			s.given.add(span{n: uint32(n), from: s.staged})
+			s.ownOffers.add(span{n: uint32(n), from: s.staged})
 			s.staged += uint64(n)
 			send(message{control: &control{read: s.read, handled: s.handled, fetched: s.Fetched,
 				offer: &span{n: uint32(n)}}}, true)
@@ -156,7 +156,7 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 			send(message{bytes: n}, s.mustSignal(p))
 		}
 		if own := uint64(len(s.staging)); s.staged-s.unstaged > own ||
-			s.given.n > 0 && s.staged-s.given.all[0].from > own {
+			s.ownOffers.n > 0 && s.staged-s.ownOffers.all[0].from > own {
 			t.Fatalf("side %d overwrites data in flight", i)
 		}
 		s.sent += uint64(n)
@@ -199,7 +199,7 @@ func act(t *rapid.T, sides *[2]half, signals *[2][]uint64, i, what, depth int) b
 		case s.reading > 0:
 			s.fetchDone()
 			tell()
-		case s.promised.n > 0 && s.mayPost():
+		case s.peerOffers.n > 0 && s.mayPost():
 			s.reading = 1
 		default:
 			return false

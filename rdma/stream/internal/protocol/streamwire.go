@@ -9,31 +9,31 @@ import (
 	"syscall"
 )
 
-// The protocol of stream connections. Each side has a ring that the other side writes its data into, with one write
-// with immediate data for each piece; the immediate data is the number of bytes. Everything else is a control message
-// into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
-// these the sender computes the room in the ring and the number of posted receives.
+// Each side of a stream has a ring that the other side writes data into: a write with immediate data for each piece,
+// whose immediate data is the number of bytes. All other messages are control messages into a receive. They contain the
+// total number of bytes read from the ring and of messages handled, from which the sender computes the room in the ring
+// and the number of posted receives.
 //
-// A control message may also offer a piece of data, with its address, key and length: the other side reads it into the
-// place of its ring where it would have been written, one offer after the other, and reports in its control messages
-// how many it has read. Messages and data after an offer take effect once the offer was read. Offers go only to a side
-// that has announced fetching in its hello: it has room for one RDMA READ, and so has the other one, according to the
-// parameters of the connection.
+// A control message may also offer a piece of data by address, key and length. The other side fetches it: it reads the
+// piece into the place in its ring where it would have been written, one offer after the other, and reports in its
+// control messages how many it has fetched. Messages and data after an offer take effect once the offer has been
+// fetched. Offers are sent only to a side that has announced fetching in its hello, which requires that the
+// connection's parameters allow one RDMA READ on each side.
 
-// Hello is the message that the sides exchange when they connect, in private data, whose length is not transmitted.
+// hello is the message that each side sends as private data when it connects. Private data has no length.
 type hello struct {
 	ring  uint64 // address of the ring
 	rkey  uint32
 	size  uint32 // bytes of the ring
-	depth uint16 // receives that are posted
+	depth uint16 // number of posted receives
 
-	fetches bool // reads offers; earlier versions have not announced this
+	fetches bool // fetches offers; earlier versions do not announce this
 }
 
 const (
 	helloMagic   = 0x676f7662 // "govb"
 	helloVersion = 1
-	helloSize    = 4 + 2 + 2 + 8 + 4 + 4 // of the first versions; one byte of flags follows
+	helloSize    = 4 + 2 + 2 + 8 + 4 + 4 // of the first versions; a byte of flags may follow
 	helloFetches = 1                     // flag
 )
 
@@ -51,7 +51,7 @@ func (h hello) marshal() []byte {
 	return append(b, helloFetches)
 }
 
-// StreamHello returns the hello of a stream with a ring of that size without memory, for tests.
+// StreamHello returns a hello for tests: a stream with a ring of that size, but no memory.
 func StreamHello(size uint32) []byte { return hello{size: size, depth: StreamDepth}.marshal() }
 
 // errProtocol means that the peer violates the protocol.
@@ -81,16 +81,16 @@ func parseHello(b []byte) (h hello, err error) {
 // control is a control message.
 type control struct {
 	flags   Flags
-	fetched uint32 // offers, counted
-	read    uint64 // bytes taken out of the ring
-	handled uint64 // messages received
+	fetched uint32 // number of offers
+	read    uint64 // bytes read from the ring
+	handled uint64 // messages handled
 	offer   *span  // or nil
 }
 
 const (
 	controlSize = 24
-	offerSize   = controlSize + 8 + 4 + 4 // of one with an offer
-	offerFlag   = Flags(1 << 2)           // of such a message
+	offerSize   = controlSize + 8 + 4 + 4 // of a message with an offer
+	offerFlag   = Flags(1 << 2)           // in a message with an offer
 )
 
 func (c control) marshal(b []byte) []byte {

@@ -5,13 +5,15 @@
 package ioctls
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
 	"github.com/goverbs/goverbs/generated/uapi"
 )
 
-// Method is a method of RDMA_VERBS_IOCTL.
+// Method is a method of RDMA_VERBS_IOCTL. Objects, methods and attributes of drivers have numbers from
+// [uapi.UVERBS_ID_DRIVER_NS] on.
 type Method struct {
 	Object uapi.UverbsDefaultObjects
 	ID     uint16 // among the methods of the object
@@ -27,7 +29,7 @@ type Attr struct {
 	// Access is the access of the method to an object, and Object its type. Both are zero for other kinds.
 	Access Access
 	Object uapi.UverbsDefaultObjects
-	// Min and Max bound the bytes of In and Out. A Max of 65535 is no limit.
+	// Min and Max bound the bytes of In and Out, and the handles of Handles. A Max of 65535 is no limit.
 	Min, Max uint16
 	// Values bound the bytes of data for each value of an Enum.
 	Values       []Range
@@ -36,6 +38,9 @@ type Attr struct {
 	Copied       bool // the kernel copies the data before the method runs, so a bad address fails early with EFAULT
 	Driver       bool // the driver interprets the data
 }
+
+// AnyObject is the Object of a handle that may name an object of any type of the driver.
+const AnyObject uapi.UverbsDefaultObjects = 0xffff
 
 // Range bounds a number of bytes.
 type Range struct{ Min, Max uint16 }
@@ -93,18 +98,40 @@ func Kernels() []string {
 	return names
 }
 
-// Methods returns the methods of a recorded kernel, ordered by object and ID; nil for another kernel. The result is
-// shared and must not be modified.
-func Methods(kernel string) []Method {
+// Methods returns the methods of a recorded kernel that devices of a driver may have, ordered by object and ID: the
+// core's, and those and the attributes that the driver adds. With [uapi.RDMA_DRIVER_UNKNOWN] they are the core's. It
+// returns nil for another kernel. The result may be shared and must not be modified.
+//
+// The drivers with methods of their own are mlx5, and bnxt_re from 6.12 on. Debian's kernels for amd64, from which the
+// tables are read, do not include efa, hns and erdma.
+func Methods(kernel string, driver uapi.RDMADriverID) []Method {
 	i := slices.IndexFunc(kernels, func(k schema) bool { return k.name == kernel })
 	if i < 0 {
 		return nil
 	}
-	return kernels[i].methods
+	added := kernels[i].drivers[driver]
+	if len(added) == 0 {
+		return kernels[i].methods
+	}
+	all := slices.Clone(kernels[i].methods)
+	for _, m := range added {
+		j, found := slices.BinarySearchFunc(all, m, compare)
+		if found {
+			all[j].Attrs = slices.Concat(all[j].Attrs, m.Attrs)
+		} else {
+			all = slices.Insert(all, j, m)
+		}
+	}
+	return all
 }
 
-// schema holds the methods of a kernel.
+func compare(a, b Method) int {
+	return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.ID, b.ID))
+}
+
+// schema holds the methods of a kernel, and what drivers add.
 type schema struct {
 	name    string
 	methods []Method
+	drivers map[uapi.RDMADriverID][]Method
 }

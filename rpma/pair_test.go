@@ -14,28 +14,28 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft"
 )
 
-// end is one side of a test: a peer on a device, with an optional connection.
-type end struct {
+// side is one side of a test: a peer on a device, with an optional connection.
+type side struct {
 	t      testing.TB
 	device *Device
 	peer   *Peer
 	conn   *Conn
 }
 
-// rig has a connecting side on soft0 and a listening side on soft1.
-type rig struct {
+// pair has a connecting side on soft0 and a listening side on soft1.
+type pair struct {
 	t      testing.TB
 	fabric *soft.Fabric
-	a, b   *end
+	a, b   *side
 	ep     *Endpoint
 }
 
-// options of a rig. The zero value connects with the defaults.
+// options configure a pair. The zero value means the defaults.
 type options struct {
 	soft         soft.Options
 	a, b         PeerOptions
 	connA, connB *ConnConfig
-	private      string // with the request
+	private      string // private data of the request
 	answer       string
 }
 
@@ -44,15 +44,15 @@ const (
 	addressB = "127.0.0.2"
 )
 
-// newRig creates the two sides, without a connection.
-func newRig(t testing.TB, o options) *rig {
+// newPair creates the two sides, without a connection.
+func newPair(t testing.TB, o options) *pair {
 	t.Helper()
 	o.soft.Virtual = true
 	if o.soft.Devices == nil {
 		o.soft.Devices = []soft.DeviceOptions{{Persistent: true}, {Persistent: true}}
 	}
-	r := &rig{t: t, fabric: rdmatest.NewFabric(t, o.soft)}
-	r.a, r.b = r.newEnd(addressA, o.a), r.newEnd(addressB, o.b)
+	r := &pair{t: t, fabric: rdmatest.NewFabric(t, o.soft)}
+	r.a, r.b = r.newSide(addressA, o.a), r.newSide(addressB, o.b)
 	var err error
 	r.ep, err = r.b.peer.Listen(soon(t), addressB+":0")
 	require.NoError(t, err)
@@ -60,8 +60,8 @@ func newRig(t testing.TB, o options) *rig {
 	return r
 }
 
-func (r *rig) newEnd(address string, o PeerOptions) *end {
-	e := &end{t: r.t}
+func (r *pair) newSide(address string, o PeerOptions) *side {
+	e := &side{t: r.t}
 	var err error
 	e.device, err = FindDeviceOn(soon(r.t), r.fabric, Local, address)
 	require.NoError(r.t, err)
@@ -73,15 +73,15 @@ func (r *rig) newEnd(address string, o PeerOptions) *end {
 }
 
 // connected creates the two sides and a connection.
-func connected(t testing.TB, o options) *rig {
+func connected(t testing.TB, o options) *pair {
 	t.Helper()
-	r := newRig(t, o)
+	r := newPair(t, o)
 	r.a.conn, r.b.conn = r.connect(o)
 	return r
 }
 
-// connect creates a connection, which ends with the test.
-func (r *rig) connect(o options) (a, b *Conn) {
+// connect creates a connection that is closed when the test ends.
+func (r *pair) connect(o options) (a, b *Conn) {
 	r.t.Helper()
 	a, b = r.handshake(o)
 	require.Equal(r.t, Established, r.event(a))
@@ -89,8 +89,8 @@ func (r *rig) connect(o options) (a, b *Conn) {
 	return a, b
 }
 
-// handshake makes one side connect and the other accept.
-func (r *rig) handshake(o options) (a, b *Conn) {
+// handshake connects from a to b.
+func (r *pair) handshake(o options) (a, b *Conn) {
 	r.t.Helper()
 	out, err := r.a.peer.NewConnRequest(soon(r.t), r.ep.Addr().String(), o.connA)
 	require.NoError(r.t, err)
@@ -105,16 +105,16 @@ func (r *rig) handshake(o options) (a, b *Conn) {
 	return a, b
 }
 
-// event is the next event of a connection.
-func (r *rig) event(c *Conn) Event {
+// event returns the next event of a connection.
+func (r *pair) event(c *Conn) Event {
 	r.t.Helper()
 	e, err := c.NextEvent(soon(r.t))
 	require.NoError(r.t, err)
 	return e
 }
 
-// memory registers memory that ends with the test.
-func (e *end) memory(size int, usage Usage) *MR {
+// memory registers memory that is closed when the test ends.
+func (e *side) memory(size int, usage Usage) *MR {
 	e.t.Helper()
 	m, err := e.peer.RegMR(make([]byte, size), usage)
 	require.NoError(e.t, err)
@@ -131,7 +131,7 @@ func remote(t testing.TB, m *MR) *RemoteMR {
 	return r
 }
 
-// completion waits for one completion.
+// completion waits for a completion.
 func completion(t testing.TB, q *CQ) ibv.WC {
 	t.Helper()
 	wcs := make([]ibv.WC, 1)
@@ -142,7 +142,7 @@ func completion(t testing.TB, q *CQ) ibv.WC {
 }
 
 // done waits for a successful completion with an id.
-func (e *end) done(id uint64) ibv.WC {
+func (e *side) done(id uint64) ibv.WC {
 	e.t.Helper()
 	wc := completion(e.t, e.conn.CQ())
 	require.NoError(e.t, e.conn.CompletionErr(&wc))
