@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -73,27 +75,39 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 		return nil, err
 	}
 	var programs []Program
-	for n, p := range packages {
-		name, _ := filepath.Rel(moduleRoot(), p.Dir)
-		file := filepath.Join(dir, strconv.Itoa(n)+"-"+filepath.Base(p.Dir))
-		program := Program{Name: filepath.ToSlash(name), Host: file, Source: sources[p.ImportPath], Args: args,
-			Timeout: timeout}
-		command := "build"
+	var tests, mains []*listed
+	for i := range packages {
+		p := &packages[i]
 		switch {
 		case len(p.TestGoFiles)+len(p.XTestGoFiles) > 0:
-			command = "test -c"
-			program.Host += ".test"
-			program.Source = sources[p.ImportPath+".test"]
-			program.Args = testArgs(args, timeout)
-		case p.Name != "main":
-			continue
+			tests = append(tests, p)
+		case p.Name == "main":
+			mains = append(mains, p)
 		}
+	}
+	testFiles, err := compile(ctx, dir, "test -c", buildFlags, tests, log)
+	if err != nil {
+		return nil, err
+	}
+	mainFiles, err := compile(ctx, dir, "build", buildFlags, mains, log)
+	if err != nil {
+		return nil, err
+	}
+	for i := range packages {
+		p := &packages[i]
+		name, _ := filepath.Rel(moduleRoot(), p.Dir)
+		program := Program{Name: filepath.ToSlash(name), Source: sources[p.ImportPath], Args: args, Timeout: timeout}
 		if testdata := filepath.Join(p.Dir, "testdata"); isDir(testdata) {
 			program.Testdata = testdata
 		}
-		log.printf("building %s", program.Name)
-		if err := compile(ctx, command, buildFlags, program.Host, p.ImportPath); err != nil {
-			return nil, err
+		switch {
+		case testFiles[p] != "":
+			program.Host, program.Source = testFiles[p], sources[p.ImportPath+".test"]
+			program.Args = testArgs(args, timeout)
+		case mainFiles[p] != "":
+			program.Host = mainFiles[p]
+		default:
+			continue
 		}
 		programs = append(programs, program)
 	}
@@ -136,25 +150,58 @@ func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, lo
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range packages {
-		if p.Name != "main" {
-			continue
+	var mains []*listed
+	for i := range packages {
+		if packages[i].Name == "main" {
+			mains = append(mains, &packages[i])
 		}
-		name := filepath.Base(p.Dir)
-		host := filepath.Join(dir, "helper-"+name)
-		log.printf("building %s", name)
-		if err := compile(ctx, "build", buildFlags, host, p.ImportPath); err != nil {
-			return nil, err
-		}
-		files = append(files, File{Name: "/usr/bin/" + name, Host: host, Source: sources[p.ImportPath]})
+	}
+	hosts, err := compile(ctx, dir, "build", buildFlags, mains, log)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range mains {
+		name := "/usr/bin/" + path.Base(p.ImportPath)
+		files = append(files, File{Name: name, Host: hosts[p], Source: sources[p.ImportPath]})
 	}
 	return files, nil
 }
 
-// compile runs a go command that writes an executable for the guest.
-func compile(ctx context.Context, command string, buildFlags []string, host, path string) error {
-	args := append(strings.Fields(command), buildFlags...)
-	return goCommand(ctx, "", guestTarget(), append(args, "-buildvcs=false", "-ldflags=-s -w", "-o", host, path)...)
+// compile runs a go command, "build" or "test -c", that writes executables for the guest to directories below dir. It
+// runs it once for all packages whose names differ, since each run loads all packages. It returns the files.
+func compile(ctx context.Context, dir, command string, buildFlags []string, packages []*listed, log Logf) (
+	files map[*listed]string, err error) {
+	suffix := ""
+	if command == "test -c" {
+		suffix = ".test"
+	}
+	files = map[*listed]string{}
+	for len(packages) > 0 {
+		to, err := os.MkdirTemp(dir, "built-")
+		if err != nil {
+			return nil, err
+		}
+		args := append(strings.Fields(command), buildFlags...)
+		args = append(args, "-buildvcs=false", "-ldflags=-s -w", "-o", to+string(filepath.Separator))
+		names := map[string]bool{}
+		var rest []*listed
+		for _, p := range packages {
+			name := path.Base(p.ImportPath)
+			if names[name] {
+				rest = append(rest, p)
+				continue
+			}
+			names[name] = true
+			args = append(args, p.ImportPath)
+			files[p] = filepath.Join(to, name+suffix)
+		}
+		log.printf("building %s", strings.Join(slices.Sorted(maps.Keys(names)), ", "))
+		if err := goCommand(ctx, "", guestTarget(), args...); err != nil {
+			return nil, err
+		}
+		packages = rest
+	}
+	return files, nil
 }
 
 // testArgs converts flags of go test to those of a test program (-run becomes -test.run). The test's timeout is shorter

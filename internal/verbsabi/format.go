@@ -5,7 +5,6 @@ package verbsabi
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
 	"fmt"
 	"io"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goverbs/goverbs/internal/printable"
 )
@@ -188,55 +188,41 @@ func fileURI(path string) string {
 
 // Types of JUnit reports.
 type (
-	junitSuites struct {
-		XMLName xml.Name     `xml:"testsuites"`
-		Suites  []junitSuite `xml:"testsuite"`
-	}
 	junitSuite struct {
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Cases    []junitCase `xml:"testcase"`
+		name              string
+		failures, skipped int
+		cases             []junitCase
 	}
 	junitCase struct {
-		Name      string        `xml:"name,attr"`
-		ClassName string        `xml:"classname,attr"`
-		Failure   *junitMessage `xml:"failure"`
-		Skipped   *junitMessage `xml:"skipped"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-		Text    string `xml:",chardata"`
+		name             string
+		failure, skipped *string
 	}
 )
 
 // writeJUnit writes a test suite for each project's headers and for each library, with a test for each incompatible
 // difference, or one passing test. Accepted differences and missing parts are skipped tests.
 func (a *Answer) writeJUnit(w io.Writer) error {
-	all := junitSuites{Suites: []junitSuite{}}
+	var all []junitSuite
 	suite := func(name, path string) {
-		s := junitSuite{Name: name}
+		s := junitSuite{name: name}
 		for _, f := range a.Findings {
 			if f.Compatible || f.Path != path {
 				continue
 			}
-			c := junitCase{Name: f.ID, ClassName: name}
-			if m := (&junitMessage{Message: f.Text}); f.Accepted == "" {
-				c.Failure = m
-				s.Failures++
+			c := junitCase{name: f.ID}
+			if f.Accepted == "" {
+				c.failure = &f.Text
+				s.failures++
 			} else {
-				m.Message = "accepted: " + f.Accepted
-				c.Skipped = m
-				s.Skipped++
+				c.skipped = new("accepted: " + f.Accepted)
+				s.skipped++
 			}
-			s.Cases = append(s.Cases, c)
+			s.cases = append(s.cases, c)
 		}
-		if len(s.Cases) == 0 {
-			s.Cases = []junitCase{{Name: "compatible", ClassName: name}}
+		if len(s.cases) == 0 {
+			s.cases = []junitCase{{name: "compatible"}}
 		}
-		s.Tests = len(s.Cases)
-		all.Suites = append(all.Suites, s)
+		all = append(all, s)
 	}
 	if p := a.Program; p != nil {
 		suite("program "+p.Main, p.Path)
@@ -248,23 +234,48 @@ func (a *Answer) writeJUnit(w io.Writer) error {
 		suite(l.Name, l.Path)
 	}
 	for _, n := range a.NotChecked {
-		all.Suites = append(all.Suites, junitSuite{Name: n.Name, Tests: 1, Skipped: 1, Cases: []junitCase{
-			{Name: "checked", ClassName: n.Name, Skipped: &junitMessage{Message: n.Why}}}})
+		all = append(all, junitSuite{n.Name, 0, 1, []junitCase{{name: "checked", skipped: &n.Why}}})
 	}
 	for _, n := range a.NotInstalled {
-		all.Suites = append(all.Suites, junitSuite{Name: n.Name, Tests: 1, Skipped: 1, Cases: []junitCase{
-			{Name: "installed", ClassName: n.Name, Skipped: &junitMessage{Message: n.Why}}}})
+		all = append(all, junitSuite{n.Name, 0, 1, []junitCase{{name: "installed", skipped: &n.Why}}})
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
+	p := printer{w: w}
+	p.line(`<?xml version="1.0" encoding="UTF-8"?>`)
+	p.line("<testsuites>")
+	for _, s := range all {
+		suite := escapeXML(s.name)
+		p.line(`	<testsuite name="%s" tests="%d" failures="%d" skipped="%d">`, suite, len(s.cases), s.failures, s.skipped)
+		for _, c := range s.cases {
+			p.line(`		<testcase name="%s" classname="%s">`, escapeXML(c.name), suite)
+			if c.failure != nil {
+				p.line(`			<failure message="%s"></failure>`, escapeXML(*c.failure))
+			}
+			if c.skipped != nil {
+				p.line(`			<skipped message="%s"></skipped>`, escapeXML(*c.skipped))
+			}
+			p.line("		</testcase>")
+		}
+		p.line("	</testsuite>")
 	}
-	enc := xml.NewEncoder(w)
-	enc.Indent("", "\t")
-	if err := enc.Encode(all); err != nil {
-		return err
+	p.line("</testsuites>")
+	return p.err
+}
+
+// escapeXML escapes the value of an attribute, and replaces characters that XML cannot have. Package encoding/xml would
+// add 100 KB to the command.
+func escapeXML(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case strings.ContainsRune("&<>\"'\t\n\r", r):
+			fmt.Fprintf(&b, "&#%d;", r)
+		case r < ' ' || r == 0xfffe || r == 0xffff:
+			b.WriteRune(utf8.RuneError)
+		default:
+			b.WriteRune(r)
+		}
 	}
-	_, err := io.WriteString(w, "\n")
-	return err
+	return b.String()
 }
 
 // writeGitHub writes workflow commands of GitHub Actions, which annotate a run: an error for each incompatible
