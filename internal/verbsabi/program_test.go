@@ -24,8 +24,14 @@ import (
 // buildProgram builds rc-pingpong of examples for a target.
 func buildProgram(t *testing.T, target string, flags ...string) string {
 	t.Helper()
+	return buildExample(t, "rc-pingpong", target, flags...)
+}
+
+// buildExample builds a program of examples for a target.
+func buildExample(t *testing.T, name, target string, flags ...string) string {
+	t.Helper()
 	out := filepath.Join(t.TempDir(), "program")
-	args := append([]string{"build", "-buildvcs=false", "-o", out}, append(flags, "../../examples/rc-pingpong")...)
+	args := append([]string{"build", "-buildvcs=false", "-o", out}, append(flags, "../../examples/"+name)...)
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+target, "CGO_ENABLED=0", "GOFLAGS=")
 	text, err := cmd.CombinedOutput()
