@@ -22,8 +22,9 @@ import (
 // [rdma.Device.CreateQPEx], then with type IBV_QPT_DRIVER.
 //
 // An initiator (MLX5DV_DCTYPE_DCI) has no fixed peer: each request of an [rdma.WRProgram], which must be enabled in
-// attr's SendOpsFlags, names its destination with [DC]. A target (MLX5DV_DCTYPE_DCT) receives from a shared receive
-// queue. It gets its number, which initiators need, in RTR, its final state. Move both with Modify, step by step.
+// attr's SendOpsFlags, names its destination with [DC]. Batches cannot, so a checked queue rejects them. A target
+// (MLX5DV_DCTYPE_DCT) receives from a shared receive queue. It gets its number, which initiators need, in RTR, its final
+// state. Move both with Modify, step by step.
 //
 // Software devices have dynamic connections, too. They answer a wrong access key like a wrong remote key, with
 // IBV_WC_REM_ACCESS_ERR, which the man pages do not specify.
