@@ -87,20 +87,21 @@ func injectMishaps(base http.RoundTripper) http.RoundTripper {
 // step, and the server is replaced. Every object must be correct, and no session, memory region or queue pair may
 // remain.
 func TestChaos(t *testing.T) {
-	t.Run("hipobj-rc-v2", func(t *testing.T) { chaos(t, false, []string{"HEAD", "prepare", "ready", "cancel"}) })
-	t.Run("direct", func(t *testing.T) { chaos(t, true, []string{"HEAD", "GET", "PUT"}) })
+	t.Run("hipobj-rc-v2", func(t *testing.T) { chaos(t, Options{}, []string{"HEAD", "prepare", "ready", "cancel"}) })
+	t.Run("direct", func(t *testing.T) { chaos(t, Options{Direct: true}, []string{"HEAD", "GET", "PUT"}) })
+	t.Run("dynamic", func(t *testing.T) { chaos(t, Options{Dynamic: true}, []string{"HEAD", "GET", "PUT"}) })
 }
 
-func chaos(t *testing.T, direct bool, steps []string) {
+func chaos(t *testing.T, o Options, steps []string) {
 	objects := 800
 	if everything() {
 		objects = 100000
 	}
 	const workers = 16
-	options := HandlerOptions{Direct: direct, SessionLifetime: 100 * time.Millisecond,
+	options := HandlerOptions{Direct: o.Direct, Dynamic: o.Dynamic, SessionLifetime: 100 * time.Millisecond,
 		TransferTimeout: 300 * time.Millisecond}
-	p := newPair(t, options, Options{Direct: direct, Threshold: 1, TransferTimeout: 300 * time.Millisecond,
-		RetryAfter: time.Microsecond}, injectMishaps)
+	o.Threshold, o.TransferTimeout, o.RetryAfter = 1, 300*time.Millisecond, time.Microsecond
+	p := newPair(t, options, o, misfortune)
 	require.NoError(t, p.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.001, Duplicate: 0.01, Delay: 0.01,
 		Late: time.Millisecond}))
 	var done, killed, wrong atomic.Int64

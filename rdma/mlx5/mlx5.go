@@ -21,9 +21,9 @@ import (
 // [rdma.Device.CreateQPEx]; for dynamic connections its type is IBV_QPT_DRIVER.
 //
 // A DC initiator (MLX5DV_DCTYPE_DCI) has no fixed peer: [DC] sets the destination of each request of an
-// [rdma.WRProgram], whose operations attr's SendOpsFlags must enable. A DC target (MLX5DV_DCTYPE_DCT) receives from a
-// shared receive queue. It gets its number, which initiators need, in RTR, its final state. Move both through their
-// states with Modify.
+// [rdma.WRProgram], whose operations attr's SendOpsFlags must enable. Batches cannot set it, so checked queues reject
+// them. A DC target (MLX5DV_DCTYPE_DCT) receives from a shared receive queue. It gets its number, which initiators need,
+// in RTR, its final state. Move both through their states with Modify.
 //
 // Software devices support dynamic connections, too. For a wrong access key, they return IBV_WC_REM_ACCESS_ERR, as for
 // a wrong remote key; the man pages do not specify the status.

@@ -308,9 +308,9 @@ static int change(struct call *c, const struct ib_uverbs_modify_qp *q)
 		return refuse("state of a queue pair", to);
 	if (!allowed(qp, to, mask) || mask & PORT && q->port_num != 1 || mask & PKEY && q->pkey_index)
 		return EINVAL;
-	static const uint8_t nobody[16]; // cannot be resolved
+	static const uint8_t nobody[16]; // cannot be resolved, which is not tried for a target
 	if (mask & AV && (!q->dest.is_global && !infiniband() ||
-		q->dest.is_global && memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) ||
+		!qp->dynamic && q->dest.is_global && memcmp(q->dest.dgid, nobody, sizeof nobody) == 0) ||
 		mask & MTU && (q->path_mtu < 1 || q->path_mtu > 5))
 		return EINVAL; // Ethernet needs a GRH
 	if (mask & READS && q->max_rd_atomic > 16 || mask & DEST_READS && q->max_dest_rd_atomic > 16)
