@@ -556,6 +556,12 @@ func TestNativeMissing(t *testing.T) {
 				return err
 			},
 			"counters": func() error { _, err := d.CreateCounters(nil); return err },
+			"flow": func() error {
+				qp, err := d.NewUD(rdma.QPParts{})
+				keep(t, qp, err)
+				_, err = qp.CreateFlow(&ibv.FlowAttr{Port: 1})
+				return err
+			},
 		})
 	}
 	for name, create := range tries {

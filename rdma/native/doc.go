@@ -19,9 +19,10 @@
 // It takes the place of librdmacm, too: functions of identifiers and event channels write commands to
 // /dev/infiniband/rdma_cm, translate the kernel's events, and move queue pairs as librdmacm does.
 //
-// Not supported yet: flow rules, counters, and routes of ibacm. Functions for these return
+// Not supported yet: work queues, actions of flow rules, and routes of ibacm. Functions for these return
 // ErrNotSupported. Only rxe and EFA have extended queue pairs; those of rxe build FLUSH and ATOMIC_WRITE if the kernel
-// executes them. Only mlx5 has XRC, also in connections, device memory, and thread and parent domains.
+// executes them. Only mlx5 has XRC, also in connections, device memory, flow rules with counters, and thread and parent
+// domains.
 //
 // rxe and siw have been tested on Linux 6.1, 6.12 and 7.
 package native

@@ -28,14 +28,13 @@ func addMissing(all map[string]runtime.Func) {
 func (b *Backend) fillMissing(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	x := &b.slots.extended
 	object := func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return 0, syscall.EOPNOTSUPP }
-	for _, f := range []*ibv.FuncPtr{&x.AllocDMAH, &x.AllocNullMR, &x.CreateCounters,
-		&x.CreateFlowActionESP, &x.CreateRWQIndTable, &x.CreateWQ, &x.IBVCreateFlow} {
+	for _, f := range []*ibv.FuncPtr{&x.AllocDMAH, &x.AllocNullMR, &x.CreateFlowActionESP, &x.CreateRWQIndTable,
+		&x.CreateWQ} {
 		set(f, object)
 	}
 	number := func(_, _, _, _, _, _ uint64) (uint64, runtime.Errno) { return uint64(syscall.EOPNOTSUPP), 0 }
-	for _, f := range []*ibv.FuncPtr{&x.DeallocDMAH, &x.ReadCounters, &x.AttachCountersPointFlow, &x.DestroyCounters,
-		&x.ModifyFlowActionESP, &x.DestroyFlowAction, &x.ModifyQPRateLimit, &x.ModifyCQ,
-		&x.PostSRQOps, &x.DestroyRWQIndTable, &x.DestroyWQ, &x.ModifyWQ, &x.QueryRTValues, &x.IBVDestroyFlow} {
+	for _, f := range []*ibv.FuncPtr{&x.DeallocDMAH, &x.ModifyFlowActionESP, &x.DestroyFlowAction,
+		&x.ModifyQPRateLimit, &x.ModifyCQ, &x.PostSRQOps, &x.DestroyRWQIndTable, &x.DestroyWQ, &x.ModifyWQ, &x.QueryRTValues} {
 		set(f, number)
 	}
 }

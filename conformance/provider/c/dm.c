@@ -57,6 +57,8 @@ int dm_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 		return EPROTONOSUPPORT;
 	if (h->object_id == UVERBS_OBJECT_MR && h->method_id == UVERBS_METHOD_DM_MR_REG)
 		return register_dm(f, h);
+	if (h->object_id == UVERBS_OBJECT_COUNTERS)
+		return counters_ioctl(f, h);
 	if (h->object_id != UVERBS_OBJECT_DM)
 		return EPROTONOSUPPORT;
 	if (h->method_id == UVERBS_METHOD_DM_ALLOC)

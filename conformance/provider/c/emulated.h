@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
 // Shared declarations of the emulated kernel. preload.c intercepts the device files. uverbs.c and ucma.c (connection
-// manager) dispatch commands, which objects.c, memory.c, completionqueue.c, srq.c, xrc.c, counter.c and queuepair.c
-// implement; dm.c implements methods of device memory. device.c, payload.c, transport.c and tags.c are the adapter. A driver (mlx5.c, mlx5_queues.c and
-// mlx5_tags.c; similarly efa and mlx4) implements the driver-specific command data and the queues of one kind of
+// manager) dispatch commands, which objects.c, memory.c, dm.c, completionqueue.c, srq.c, xrc.c, counter.c, flow.c and
+// queuepair.c implement. device.c, payload.c, transport.c and tags.c are the adapter. A driver (mlx5.c, mlx5_queues.c
+// and mlx5_tags.c; similarly efa and mlx4) implements the driver-specific command data and the queues of one kind of
 // adapter. Drivers without queues (idle.c) process no requests.
 #ifndef GOVERBS_EMULATED_H
 #define GOVERBS_EMULATED_H
@@ -26,7 +26,7 @@
 enum { VECTORS = 4, MOST_ENTRIES = (1 << 22) - 1, MOST_REQUESTS = 1 << 15, PAGE = 4096, MOST_TAGS = 127 };
 enum { DEVICE_NUMBER = 231 << 8 | 192 }; // major and minor
 
-enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER, OPENED_QP, DM, CONTEXT, CM_ID };
+enum kind { NONE, PD, MR, MW, AH, CHANNEL, CQ, QP, SRQ, XRCD, UAR, COUNTER, OPENED_QP, DM, COUNTERS, FLOW, CONTEXT, CM_ID };
 
 // Events for a program, which reads its end of a socket pair. The third descriptor reads events that the program has
 // not read, like a kernel can.
@@ -413,6 +413,10 @@ extern const struct command memory_commands[];
 
 // dm.c
 int dm_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
+
+// flow.c
+int counters_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
+extern const struct command flow_commands[];
 
 // record.c
 bool recording(void);

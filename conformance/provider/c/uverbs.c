@@ -110,6 +110,7 @@ static int invoke_write(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 		record_call(&c, number);
 	const struct command *tables[] = {
 		object_commands, memory_commands, completion_commands, queue_commands, srq_commands, xrc_commands,
+		flow_commands,
 	};
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
 		for (const struct command *t = tables[i]; t->run; t++)

@@ -142,6 +142,21 @@ type DM interface {
 	Free()
 }
 
+// Flows is a Context whose device has rules of flow steering, and counters of what they match.
+type Flows interface {
+	// Counts reports whether rules can count a value.
+	Counts(ibv.CounterDescription) bool
+	// CreateFlow sends the command for a rule. counted means that it has counters. Their points are empty if the kernel
+	// has them from another rule.
+	CreateFlow(points []CounterPoint, counted bool, send Command) syscall.Errno
+}
+
+// CounterPoint selects a counted value and its index.
+type CounterPoint struct {
+	Counter ibv.CounterDescription
+	Index   uint32
+}
+
 // SRQPath is the data path of a shared receive queue.
 type SRQPath interface {
 	PostSRQRecv(srq *ibv.SRQ, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32
