@@ -101,7 +101,7 @@ func chaos(t *testing.T, o Options, steps []string) {
 	options := HandlerOptions{Direct: o.Direct, Dynamic: o.Dynamic, SessionLifetime: 100 * time.Millisecond,
 		TransferTimeout: 300 * time.Millisecond}
 	o.Threshold, o.TransferTimeout, o.RetryAfter = 1, 300*time.Millisecond, time.Microsecond
-	p := newPair(t, options, o, misfortune)
+	p := newPair(t, options, o, injectMishaps)
 	require.NoError(t, p.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.001, Duplicate: 0.01, Delay: 0.01,
 		Late: time.Millisecond}))
 	var done, killed, wrong atomic.Int64
