@@ -171,7 +171,7 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	if attr.SRQ == 0 {
 		attr.SRQ = r.SRQ
 	}
-	address, errno := verbs.CreateQPEx(c, mem.AddressOf(attr))
+	address, errno := verbs.CreateQPEx(c, attr)
 	if errno != 0 {
 		id.destroyCQs()
 		return errno

@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -51,7 +50,7 @@ func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 			return errno
 		}
 	}
-	address, errno := verbs.CreateSRQEx(c, mem.AddressOf(attr))
+	address, errno := verbs.CreateSRQEx(c, attr)
 	if errno != 0 {
 		id.destroyCQs()
 		return errno

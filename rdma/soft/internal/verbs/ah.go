@@ -10,7 +10,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -23,14 +22,8 @@ type ah struct {
 	gone   atomic.Bool // destroyed
 }
 
-func createAH(p *PD, attr ibv.Ptr[ibv.AHAttr]) (uint64, runtime.Errno) {
-	if attr == 0 {
-		return 0, syscall.EINVAL
-	}
-	return p.newAH(attr.Deref())
-}
-
-func (p *PD) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
+// createAH implements ibv_create_ah.
+func createAH(p *PD, attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	if errno := p.Device.checkAH(attr); errno != 0 {
 		return 0, errno
 	}
@@ -83,14 +76,10 @@ func resolveEthernet(c *Context, to ibv.Ptr[ibv.AHAttr], ethernet ibv.Ptr[[6]byt
 const noVLAN = 0xffff
 
 func destroyAH(h *ah) runtime.Errno {
-	if errno := mayGo(h.Fabric(), mem.AddressOf(h.record), h, never); errno != 0 {
-		return errno
-	}
-	h.owner.hold(-1)
-	h.Context.leave()
-	h.gone.Store(true)
-	Forget(h.record)
-	return 0
+	return destroy(h, h.record, never, func() {
+		h.owner.hold(-1)
+		h.gone.Store(true)
+	})
 }
 
 // onGroup returns ibv_attach_mcast or ibv_detach_mcast.
@@ -153,5 +142,5 @@ func createAHFromWC(p *PD, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte]
 	if errno != 0 {
 		return 0, errno
 	}
-	return p.newAH(&attr)
+	return createAH(p, &attr)
 }
