@@ -42,13 +42,22 @@ func take(recvs *resource.RecvQueue, s *resource.SRQ) {
 	}
 }
 
-// received publishes the receive completion of a send, and returns the answer to the sender.
-func (q *QP) received(m *message.Request, status ibv.WCStatus, c *resource.CQ,
-	e *resource.Completion) message.Syndrome {
+// received completes the receive before a position, which a send of n bytes took. It returns the answer to the sender.
+func (q *QP) received(m *message.Request, recvs *resource.RecvQueue, s *resource.SRQ, position uint32, id uint64,
+	opcode ibv.WCOpcode, status ibv.WCStatus, n uint64) message.Syndrome {
+	c := q.completes(s)
+	e := c.NextOf(recvs, position)
+	e.WC = ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(n), QPNum: q.Number, SrcQP: m.SourceQP}
 	if status == ibv.WC_SUCCESS {
 		describeSend(m, e)
 		if m.Opcode == ibv.WR_SEND_WITH_INV {
 			q.Port.Keys.Bound(uint32(m.Imm), &q.User).Unbind()
+		}
+	}
+	if opcode == ibv.WC_TM_RECV { // no tag matched
+		s.Tags.Unexpected++
+		if s.Tags.Holds() {
+			e.WC.WCFlags |= ibv.WC_TM_SYNC_REQ
 		}
 	}
 	c.Publish(e, m.Solicited)
