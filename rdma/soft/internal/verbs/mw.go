@@ -72,7 +72,7 @@ func (l *lastBound) find(window, of uint64) (*mw, *Region) {
 // fillBind fills in a request to bind a window, after the checks of posting. The caller holds QP.Post.
 func (q *QP) fillBind(r *engine.Request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
 	w, m := q.binds.find(window, uint64(info.MR))
-	if w == nil || engine.Refused(ibv.BindMWValidity(w.Kind, ibv.BindMWPostSend, q.Kind)) {
+	if w == nil || !bindable[w.Kind][q.Kind] {
 		return syscall.EINVAL
 	}
 	if info.MR != 0 && m == nil {
