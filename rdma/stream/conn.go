@@ -493,7 +493,8 @@ func (c *Conn) want(flags protocol.Flags) {
 // Close closes the connection. For [Config].Linger at most, it waits until all written data and the end of data are in
 // the peer's memory; then it releases all resources. If the peer's device did not acknowledge everything, or the peer
 // closed without reading everything, the error has an [UndeliveredError] and data may be lost: it is not retransmitted.
-// (rsockets do not report how much they have read, so there only missing acknowledgements are an error.) Close of a TCP
+// (rsockets do not report how much they have read, so there only missing acknowledgements are an error. On iWARP, the
+// acknowledgement is that of TCP, also for data that did not arrive in the peer's memory.) Close of a TCP
 // connection would return nil at once. Without an error the data has arrived; only a reply of the peer's program shows
 // that it was read. Data that the peer sends during Close is dropped, and its next Write fails.
 func (c *Conn) Close() error {

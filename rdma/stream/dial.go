@@ -199,7 +199,7 @@ func (c *Conn) connect(ctx context.Context, from netip.AddrPort, to net.Addr) er
 	if err := c.id.resolveRoute(ctx, timeout); err != nil {
 		return err
 	}
-	if err := c.open(oneRead); err != nil {
+	if err := c.open(oneRead, false); err != nil {
 		return err
 	}
 	step, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
@@ -226,12 +226,12 @@ func readsOf(e cm.Event) protocol.Reads {
 }
 
 // open creates the objects of the connection, whose ID has a device. reads are limited to those of the peer, if known.
-func (c *Conn) open(reads protocol.Reads) error {
+func (c *Conn) open(reads protocol.Reads, passive bool) error {
 	if err := c.share(); err != nil {
 		return err
 	}
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.poller.cq,
-		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.mostReads()),
+		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.mostReads()), Passive: passive,
 		// A software device copies and pins nothing. Adapters pin memory, and are slow with on-demand paging.
 		OnDemand: chosen.IsSoftware(c.config.Backend)})
 }

@@ -3,6 +3,7 @@
 package protocol
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -119,9 +120,10 @@ func (s *Stream) slotFree(kept uint64) bool {
 }
 
 // must reports whether there is something to report to the peer, and a receive for it: flags, a number of received
-// messages, a quarter of the ring that was read, or an offer that was fetched.
+// messages, a quarter of the ring that was read, or an offer that was fetched. The peer of a split link may wait for a
+// first message.
 func (s *Stream) must(flags Flags, many uint64) bool {
-	return flags != 0 || s.handled-s.reportedHandled >= many && s.slotFree(0) ||
+	return flags != 0 || s.split && s.Messages == 0 && s.slotFree(0) || s.handled-s.reportedHandled >= many && s.slotFree(0) ||
 		(s.read-s.reportedRead >= uint64(len(s.ring))/ringParts || s.Fetched != s.reportedFetched) && s.slotFree(keptByBytes)
 }
 
@@ -165,13 +167,12 @@ func (s *Stream) PostData(p Piece) (_ bool, err error) {
 			return err == nil, err
 		}
 	}
-	s.sends.Reset()
-	size := uint64(s.peer.size)
-	w := s.sends.WriteImm(s.sendID(), s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(p.Len())))
+	size, n := uint64(s.peer.size), uint32(p.Len())
+	w := s.write(s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(n))
 	if err := s.data(w, p); err != nil {
 		return false, err
 	}
-	if err := s.post(w, s.mustSignal(p), p.Len()); err != nil {
+	if err := s.post(s.behindWrite(w, binary.BigEndian, n), s.mustSignal(p), p.Len()); err != nil {
 		return false, err
 	}
 	s.sent += uint64(p.Len())
@@ -199,6 +200,11 @@ func (s *Stream) postMessage(c control, signaled bool, n int) error {
 
 func (s *Stream) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 	peer |= s.held
+	s.quiet = false
+	if s.isWord(wc) { // the device does not report how much the peer has written
+		wc = writeOf(binary.BigEndian.Uint32(s.slots[placeOf(wc.WRID)*offerSize:]))
+		wc.ByteLen = wc.ImmData().Host()
+	}
 	switch free := uint64(len(s.ring)) - (s.landed - s.read); {
 	case IsFetch(wc.WRID):
 		return s.fetchDone(), nil

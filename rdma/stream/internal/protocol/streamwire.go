@@ -10,8 +10,9 @@ import (
 )
 
 // The protocol of stream connections. Each side has a ring that the other side writes its data into, with one write
-// with immediate data for each piece; the immediate data is the number of bytes. Everything else is a control message
-// into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
+// with immediate data for each piece; the immediate data is the number of bytes. On iWARP, which has none, the number
+// follows the write in a message of 4 bytes, and the side that accepted sends nothing before the other side's first
+// message. Everything else is a control message into a receive: the total number of bytes that were read from the ring, and of messages that were received. From
 // these the sender computes the room in the ring and the number of posted receives.
 //
 // A control message may also offer a piece of data, with its address, key and length: the other side reads it into the
