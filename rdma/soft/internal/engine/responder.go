@@ -333,14 +333,7 @@ func (q *QP) write(m *message.Request, whole uint64) message.Syndrome {
 	scatterTo(to, m.Payload)
 	id, _ := recvs.First()
 	take(recvs, s)
-	c := q.completes(s)
-	e := c.NextOf(recvs, recvs.Taken)
-	e.WC = ibv.WC{WRID: id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(whole), QPNum: q.Number,
-		SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
-	*e.WC.ImmData() = m.Imm
-	c.Publish(e, m.Solicited)
-	q.count(counters.Receives)
-	return message.Ack
+	return q.received(m, recvs, s, recvs.Taken, id, ibv.WC_RECV_RDMA_WITH_IMM, ibv.WC_SUCCESS, whole)
 }
 
 func scatterTo(to mem.Segment, from []mem.Segment) {

@@ -98,7 +98,12 @@ func onGroup(f func(*engine.QP, [16]byte) runtime.Errno) func(ibv.Ptr[ibv.QP], i
 }
 
 // replyPath returns the path back to the sender of a datagram.
-func (d *Device) replyPath(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
+func (d *Device) replyPath(port uint8, from ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.AHAttr,
+	errno runtime.Errno) {
+	if port != PortNum || from == 0 {
+		return attr, syscall.EINVAL
+	}
+	wc := from.Deref()
 	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = PortNum, wc.SL, wc.SLID, wc.DLIDPathBits
 	if wc.WCFlags&ibv.WC_GRH == 0 {
 		return attr, 0
@@ -122,12 +127,12 @@ func (d *Device) replyPath(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr 
 // initAH implements ibv_init_ah_from_wc.
 func initAH(c *Context, port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte],
 	to ibv.Ptr[ibv.AHAttr]) runtime.Errno {
-	if port != PortNum || wc == 0 || to == 0 {
-		return syscall.EINVAL
-	}
-	attr, errno := c.Device.replyPath(wc.Deref(), grh)
-	if errno != 0 {
+	attr, errno := c.Device.replyPath(port, wc, grh)
+	switch {
+	case errno != 0:
 		return errno
+	case to == 0:
+		return syscall.EINVAL
 	}
 	*to.Deref() = attr
 	return 0
@@ -135,10 +140,7 @@ func initAH(c *Context, port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHS
 
 func createAHFromWC(p *PD, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte], port uint8) (uint64,
 	runtime.Errno) {
-	if wc == 0 || port != PortNum {
-		return 0, syscall.EINVAL
-	}
-	attr, errno := p.Device.replyPath(wc.Deref(), grh)
+	attr, errno := p.Device.replyPath(port, wc, grh)
 	if errno != 0 {
 		return 0, errno
 	}

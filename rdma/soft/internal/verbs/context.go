@@ -143,13 +143,6 @@ func (c *Context) end() {
 
 func (c *Context) Address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
 
-// isGone reports whether the device was removed since it was opened.
-func (c *Context) isGone() bool {
-	c.Fabric().Mu.Lock()
-	defer c.Fabric().Mu.Unlock()
-	return c.Device.Gone
-}
-
 func (c *Context) Fabric() *engine.Engine { return c.Device.On }
 
 // handle returns a handle number for an object without another number, unique in the device.

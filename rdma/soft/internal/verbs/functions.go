@@ -68,8 +68,8 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_get_device_guid":  abi.Func1(deviceGUID),
 		"ibv_open_device":      abi.Func1(OpenDevice),
 		"ibv_close_device":     abi.Status(held(abi.After0(closeDevice))),
-		"ibv_query_device":     abi.Number(found(abi.AfterRecord(queryDevice))),
-		"ibv_query_port":       abi.Number(found(abi.After2(queryPortSymbol))),
+		"ibv_query_device":     abi.Number(held(abi.AfterRecord(queryDevice))),
+		"ibv_query_port":       abi.Number(held(abi.After2(queryPortSymbol))),
 		"ibv_query_gid":        abi.Status(held(abi.After3(queryGID))),
 		"_ibv_query_gid_ex":    abi.Number(held(abi.After5(queryGIDEx))),
 		"_ibv_query_gid_table": abi.Result(abi.Take5(queryGIDTable)),
@@ -87,7 +87,7 @@ var libibverbs = func() map[string]runtime.Func {
 
 		"ibv_alloc_dmah":       creates(abi.NewRecord(allocDMAH)),
 		"ibv_dealloc_dmah":     abi.Number(held(abi.After0(deallocDMAH))),
-		"ibv_query_port_speed": abi.Number(found(abi.After2(queryPortSpeed))),
+		"ibv_query_port_speed": abi.Number(held(abi.After2(queryPortSpeed))),
 
 		"ibv_alloc_pd":   creates(abi.New0(allocPD)),
 		"ibv_dealloc_pd": abi.Number(held(abi.After0((*PD).Dealloc))),

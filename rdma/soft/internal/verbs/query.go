@@ -63,7 +63,7 @@ func (d *Device) attributes() (a ibv.DeviceAttr) {
 }
 
 func queryDevice(c *Context, attr *ibv.DeviceAttr) runtime.Errno {
-	if c.isGone() {
+	if c.Device.Gone {
 		return syscall.EIO
 	}
 	*attr = c.Device.attributes()
@@ -147,12 +147,10 @@ func queryPort(c *Context, port uint8, record, size uint64) runtime.Errno {
 	if port != PortNum || record == 0 {
 		return syscall.EINVAL
 	}
-	if c.isGone() {
+	if c.Device.Gone {
 		return syscall.EIO
 	}
-	c.Device.On.Mu.Lock()
 	v := c.Device.port()
-	c.Device.On.Mu.Unlock()
 	n := store(record, size, &v)
 	clear(mem.List[byte](record+n, int(size-n)))
 	return 0
@@ -172,7 +170,7 @@ func queryPortSpeed(c *Context, port uint32, to ibv.Ptr[uint64]) runtime.Errno {
 	if port != PortNum || to == 0 {
 		return syscall.EINVAL
 	}
-	if c.isGone() {
+	if c.Device.Gone {
 		return syscall.EIO
 	}
 	*to.Deref() = portSpeed
