@@ -75,6 +75,8 @@ siw) # Soft-iWARP, built from Debian's kernel source; libsiw, and without rdma-c
 	vm -kernel "$kernel" -driver siw -timeout 15m -- ./conformance/vm/rxe ./rdma/native -run "$tests|TestGuest"
 	vm -kernel "$kernel" -driver siw -timeout 15m -env GOVERBS_NATIVE=1 -- ./conformance/vm/rxe -run "$tests"
 	vm -kernel "$kernel" -driver siw -- ./conformance/vm/ioctls
+	vm -kernel "$kernel" -driver siw -- ./conformance/vm/cm -run 'OnIWARP$'
+	vm -kernel "$kernel" -driver siw -env GOVERBS_NATIVE=1 -- ./conformance/vm/cm -run 'OnIWARP$'
 	;;
 s3) # S3 over RDMA, through libibverbs and without it; 3 min a kernel
 	vm -kernel "$kernel" -timeout 10m -- ./conformance/vm/s3

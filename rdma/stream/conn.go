@@ -495,7 +495,7 @@ func (c *Conn) want(flags protocol.Flags) {
 //
 // If the peer's device did not acknowledge everything, or the peer closed without reading everything, the error
 // contains an [UndeliveredError], and data may be lost: it is not retransmitted. (With rsockets, which do not report
-// how much was read, only missing acknowledgements are an error.) In contrast, Close of a TCP connection returns nil at
+// how much was read, only missing acknowledgements are an error. On iWARP, TCP acknowledges data before it is in the peer's memory.) In contrast, Close of a TCP connection returns nil at
 // once. Without an error the data has arrived; only a reply from the peer's program proves that it was read.
 //
 // Data that the peer sends during Close is dropped, and its next Write fails.

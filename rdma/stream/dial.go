@@ -199,7 +199,7 @@ func (c *Conn) connect(ctx context.Context, from netip.AddrPort, to net.Addr) er
 	if err := c.id.resolveRoute(ctx, timeout); err != nil {
 		return err
 	}
-	if err := c.open(oneRead); err != nil {
+	if err := c.open(oneRead, false); err != nil {
 		return err
 	}
 	step, cancel := context.WithTimeout(ctx, c.config.HandshakeTimeout)
@@ -225,13 +225,14 @@ func readsOf(e cm.Event) protocol.Reads {
 	return protocol.Reads{Ours: e.Conn.InitiatorDepth, Theirs: e.Conn.ResponderResources}
 }
 
-// open creates the connection's objects; its ID has a device. reads are the peer's read limits, if known.
-func (c *Conn) open(reads protocol.Reads) error {
+// open creates the connection's objects; its ID has a device. reads are the peer's read limits, if known. passive is true
+// for an accepted connection.
+func (c *Conn) open(reads protocol.Reads, passive bool) error {
 	if err := c.share(); err != nil {
 		return err
 	}
 	return c.protocol.Open(c.id, protocol.Options{Buffer: c.config.Buffer, Maps: c.config.Maps, CQ: c.poller.cq,
-		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.maxReads()),
+		Key: c.key, Pool: &c.shared.pool, Reads: reads.AtMost(c.shared.maxReads()), Passive: passive,
 		// A software device does not copy or pin memory. Adapters pin it, because on-demand paging is slow.
 		OnDemand: chosen.IsSoftware(c.config.Backend)})
 }

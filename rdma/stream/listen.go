@@ -366,7 +366,7 @@ func (c *Conn) accept(ctx context.Context, e cm.Event) (err error) {
 		c.id.Reject([]byte(err.Error()))
 		return err
 	}
-	if err = c.open(oneRead.AtMost(readsOf(e))); err != nil {
+	if err = c.open(oneRead.AtMost(readsOf(e)), true); err != nil {
 		c.id.Reject([]byte("no resources for another connection"))
 		return err
 	}

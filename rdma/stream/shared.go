@@ -186,7 +186,7 @@ func (c *Conn) share() (err error) {
 	if c.shared, err = share(c.id.ID); err != nil {
 		return err
 	}
-	if c.poller, err = c.shared.poller(protocol.Entries(c.protocol), c.waitPolicy()); err != nil {
+	if c.poller, err = c.shared.poller(protocol.Entries(c.protocol, c.shared.device), c.waitPolicy()); err != nil {
 		return err
 	}
 	c.key = c.poller.add(c)
@@ -198,7 +198,7 @@ func (c *Conn) unshare() error {
 	var err error
 	if c.poller != nil {
 		c.poller.remove(c.key)
-		err = c.shared.leavePoller(c.poller, protocol.Entries(c.protocol), c.waitPolicy())
+		err = c.shared.leavePoller(c.poller, protocol.Entries(c.protocol, c.shared.device), c.waitPolicy())
 	}
 	return errors.Join(err, c.shared.leave())
 }

@@ -64,7 +64,7 @@ func TestSoftStreamWeight(t *testing.T) {
 	assert.LessOrEqual(t, resident, 96<<10+protocol.MinBuffer*3/2)
 	shared := &all[0].(*Conn).shared.all
 	pollers := len((*shared)[waitPolicy{}])
-	need := (ends + 2) * protocol.Entries(new(protocol.Stream))
+	need := (ends + 2) * protocol.Entries(new(protocol.Stream), all[0].(*Conn).shared.device)
 	assert.GreaterOrEqual(t, pollers, (need+maxEntries-1)/maxEntries, "no queue overflows")
 	assert.LessOrEqual(t, after.goroutines-before.goroutines, pollers+runtime.GOMAXPROCS(0))
 	assert.LessOrEqual(t, after.files-before.files, 4*(pollers+runtime.GOMAXPROCS(0)))

@@ -128,6 +128,25 @@ func TryOf[O any](find func(address uint64) *O, f func(*O, Args) nap.Try) func(A
 	}
 }
 
+// NewRecord adapts a function of an object and a C structure. It returns EINVAL for NULL.
+func NewRecord[O, T any](f func(*O, *T) (uint64, runtime.Errno)) func(*O, Args) (uint64, runtime.Errno) {
+	return func(o *O, a Args) (uint64, runtime.Errno) {
+		if a[1] == 0 {
+			return 0, syscall.EINVAL
+		}
+		return f(o, mem.At[T](a[1]))
+	}
+}
+
+// AfterRecord is NewRecord for functions that return only an errno.
+func AfterRecord[O, T any](f func(*O, *T) runtime.Errno) func(*O, Args) runtime.Errno {
+	call := NewRecord(func(o *O, v *T) (uint64, runtime.Errno) { return 0, f(o, v) })
+	return func(o *O, a Args) runtime.Errno {
+		_, errno := call(o, a)
+		return errno
+	}
+}
+
 // List returns the n values at an address. It fails if n exceeds most, or if n > 0 and the address is NULL.
 func List[T any](p ibv.Ptr[T], n uint64, most int) (list []T, ok bool) {
 	if n > uint64(most) || n > 0 && p == 0 {

@@ -146,7 +146,7 @@ func (id *identifier) xrcDomain() (ibv.Ptr[ibv.XRCD], runtime.Errno) {
 	if s.domain == 0 {
 		attr := &ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1,
 			Oflags: verbs.OCreate}
-		address, errno := verbs.OpenXRCD(s.context, mem.AddressOf(attr))
+		address, errno := verbs.OpenXRCD(s.context, attr)
 		if errno != 0 {
 			return 0, errno
 		}

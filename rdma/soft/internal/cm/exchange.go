@@ -143,10 +143,16 @@ func (id *identifier) refuse(m *message.MAD) {
 	id.answer(m)
 }
 
+// replyTo returns a reply to a message that belongs to no identifier.
+func replyTo(m *message.MAD, attribute message.Attribute) *message.MAD {
+	return &message.MAD{Attribute: attribute, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
+		RemoteID: m.LocalID}
+}
+
 // refuse rejects a request without a listener, or an unexpected reply.
 func refuse(d *verbs.Device, m *message.MAD, reason uint16) {
-	r := &message.MAD{Attribute: message.REJ, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
-		RemoteID: m.LocalID, Of: aboutOf(m.Attribute), Reason: reason}
+	r := replyTo(m, message.REJ)
+	r.Of, r.Reason = aboutOf(m.Attribute), reason
 	if m.Attribute == message.SIDRReq {
 		r.Attribute, r.Of, r.Reason, r.Status = message.SIDRRep, 0, 0, message.LookupUnsupported
 		if reason == message.RejectConsumer {
@@ -158,14 +164,10 @@ func refuse(d *verbs.Device, m *message.MAD, reason uint16) {
 
 // disown rejects an MRA or a REP for a request that no longer exists.
 func disown(d *verbs.Device, m *message.MAD, of message.Of) {
-	d.SendMAD(&message.MAD{
-		Attribute: message.REJ, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID, RemoteID: m.LocalID,
-		Of: of, Reason: message.RejectInvalidID,
-	})
+	r := replyTo(m, message.REJ)
+	r.Of, r.Reason = of, message.RejectInvalidID
+	d.SendMAD(r)
 }
 
 // leaveUnknown answers the DREQ of an unknown connection, so that its sender stops retransmitting.
-func leaveUnknown(d *verbs.Device, m *message.MAD) {
-	d.SendMAD(&message.MAD{Attribute: message.DREP, From: m.To, To: m.From, TID: m.TID, LocalID: m.RemoteID,
-		RemoteID: m.LocalID})
-}
+func leaveUnknown(d *verbs.Device, m *message.MAD) { d.SendMAD(replyTo(m, message.DREP)) }

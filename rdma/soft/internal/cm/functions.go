@@ -53,12 +53,12 @@ var librdmacm = sync.OnceValue(func() map[string]runtime.Func {
 		"rdma_notify":     locked(abi.After1(notify)),
 
 		"rdma_create_qp":    call(abi.After2(createQP)),
-		"rdma_create_qp_ex": call(abi.After1(createQPEx)),
+		"rdma_create_qp_ex": call(abi.AfterRecord((*identifier).createQP)),
 		"rdma_destroy_qp":   void(destroyQP),
 		"rdma_init_qp_attr": locked(abi.After2(initQPAttr)),
 
 		"rdma_create_srq":    call(abi.After2(createSRQ)),
-		"rdma_create_srq_ex": call(abi.After1(createSRQEx)),
+		"rdma_create_srq_ex": call(abi.AfterRecord((*identifier).createSRQ)),
 		"rdma_destroy_srq":   void(destroySRQ),
 
 		"rdma_leave_multicast": locked(abi.After1(leaveMulticast)),

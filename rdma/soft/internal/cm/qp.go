@@ -128,14 +128,7 @@ func (id *identifier) createPlainQP(pd ibv.Ptr[ibv.PD], attr *ibv.QPInitAttr) ru
 	return errno
 }
 
-// createQPEx is rdma_create_qp_ex.
-func createQPEx(id *identifier, init ibv.Ptr[ibv.QPInitAttrEx]) runtime.Errno {
-	if init == 0 {
-		return syscall.EINVAL
-	}
-	return id.createQP(init.Deref())
-}
-
+// createQP is rdma_create_qp_ex.
 func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	r := id.record
 	c := verbs.Find[verbs.Context](uint64(r.Verbs))
@@ -171,7 +164,7 @@ func (id *identifier) createQP(attr *ibv.QPInitAttrEx) runtime.Errno {
 	if attr.SRQ == 0 {
 		attr.SRQ = r.SRQ
 	}
-	address, errno := verbs.CreateQPEx(c, mem.AddressOf(attr))
+	address, errno := verbs.CreateQPEx(c, attr)
 	if errno != 0 {
 		id.destroyCQs()
 		return errno

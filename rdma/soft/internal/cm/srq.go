@@ -6,7 +6,6 @@ import (
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -29,14 +28,7 @@ func createSRQ(id *identifier, pd ibv.Ptr[ibv.PD], init ibv.Ptr[ibv.SRQInitAttr]
 	return errno
 }
 
-// createSRQEx is rdma_create_srq_ex.
-func createSRQEx(id *identifier, init ibv.Ptr[ibv.SRQInitAttrEx]) runtime.Errno {
-	if init == 0 {
-		return syscall.EINVAL
-	}
-	return id.createSRQ(init.Deref())
-}
-
+// createSRQ is rdma_create_srq_ex.
 func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 	r := id.record
 	c := verbs.Find[verbs.Context](uint64(r.Verbs))
@@ -51,7 +43,7 @@ func (id *identifier) createSRQ(attr *ibv.SRQInitAttrEx) runtime.Errno {
 			return errno
 		}
 	}
-	address, errno := verbs.CreateSRQEx(c, mem.AddressOf(attr))
+	address, errno := verbs.CreateSRQEx(c, attr)
 	if errno != 0 {
 		id.destroyCQs()
 		return errno

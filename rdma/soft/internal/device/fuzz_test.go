@@ -149,7 +149,7 @@ func FuzzAttributes(f *testing.F) {
 			XRCD:     ibv.Ptr[ibv.XRCD](h.Or(0)), SendOpsFlags: ibv.QPCreateSendOpsFlags(h.Next()),
 		}
 		// Not by the generated function, which passes an address that is not the device's to the C library.
-		address, errno := own.CreateQPEx(own.Find[own.Context](mem.AddressOf(r.context[0])), mem.AddressOf(init))
+		address, errno := own.CreateQPEx(own.Find[own.Context](mem.AddressOf(r.context[0])), init)
 		if errno != 0 {
 			return
 		}

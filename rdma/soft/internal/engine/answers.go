@@ -32,31 +32,29 @@ func (q *QP) answer(m *message.Request, kind message.Kind, s message.Syndrome, p
 	return a
 }
 
-// reply returns an answer for a peer in memory, and sends an answer in packets.
-func (q *QP) reply(a *message.Answer) *message.Answer {
-	if q.sender == nil {
-		return a
-	}
+// reply returns an answer without data to a peer in memory, and sends one in packets.
+func (q *QP) reply(m *message.Request, kind message.Kind, s message.Syndrome, psn uint32) *message.Answer {
+	q.answer(m, kind, s, psn)
 	return q.sendAnswer(readRange{})
 }
 
-// answerData returns or sends the response to a request: for a read, the memory that locateRead found.
-func (q *QP) answerData(m *message.Request) *message.Answer {
+// replyData is reply for the response to a request: for a read, the memory that locateRead found.
+func (q *QP) replyData(m *message.Request) *message.Answer {
 	a, r := q.answer(m, message.ReadData, message.Ack, m.PSN), readRange{}
 	if m.Opcode == ibv.WR_RDMA_READ && m.Length > 0 {
 		a.Data, r = q.On.read[:], readRange{remote: m.Remote, rkey: m.RKey, length: m.Length}
 	}
-	if q.sender == nil {
-		return a
-	}
 	return q.sendAnswer(r)
 }
 
-// sendAnswer sends the answer in back, for a read with the memory in Engine.read. A long response is sent in parts, so
-// that it does not delay others and a peer cannot fill any amount of memory with it. Later answers wait for its last
-// part. It always returns nil.
+// sendAnswer returns the answer in back to a peer in memory, or sends it in packets, for a read with the memory in
+// Engine.read. A long response is sent in parts, so that it does not delay others and a peer cannot fill any amount of
+// memory with it. Later answers wait for its last part.
 func (q *QP) sendAnswer(r readRange) *message.Answer {
 	a := &q.back
+	if q.sender == nil {
+		return a
+	}
 	a.Transport, a.PKey, a.MTU, a.Continues, a.More = q.ExpectsOf, q.Out.PKey, 128<<q.Attr.PathMTU, false, false
 	a.Count = q.Receiver.Count
 	if q.Port.Down {

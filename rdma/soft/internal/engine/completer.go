@@ -202,7 +202,11 @@ func (q *QP) takeLateData(b pending, a *message.Answer, skip uint64) (status ibv
 // placeData copies data to a message's memory, after its first skip bytes. It panics if memory is unmapped.
 func (q *QP) placeData(b pending, skip uint64, data []mem.Segment) ibv.WCStatus {
 	if b.transfer {
-		return q.placeAt(q.SRQ.Recvs.Domain, q.rendezvous.first().tag.SGEs, skip, data, sum(data))
+		d, sges := q.SRQ.Recvs.Domain, q.rendezvous.first().tag.SGEs
+		if skip == 0 {
+			return q.place(d, sges, data, sum(data))
+		}
+		return q.placeAt(d, sges, skip, data, sum(data))
 	}
 	n, _, status := q.gather(q.Place(b.position))
 	if status != ibv.WC_SUCCESS {

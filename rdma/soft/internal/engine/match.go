@@ -36,11 +36,11 @@ func (q *QP) match(m *message.Request) message.Syndrome {
 		op = ibv.TMH_NO_TAG
 	}
 	if op != ibv.TMH_EAGER && op != ibv.TMH_RNDV {
-		return q.untagged(m, ibv.WC_TM_NO_TAG)
+		return q.receive(m, ibv.WC_TM_NO_TAG)
 	}
 	i := s.Tags.Match(h.tmh.Tag.Host())
 	if i < 0 {
-		return q.untagged(m, ibv.WC_TM_RECV)
+		return q.receive(m, ibv.WC_TM_RECV)
 	}
 	e := s.Tags.Entries[i]
 	r := rendezvous{tag: e, headers: *h, source: m.SourceQP, solicited: m.Solicited}
@@ -77,39 +77,13 @@ func (q *QP) match(m *message.Request) message.Syndrome {
 // completeTag publishes a completion of a matched receive. Only the completion of the match contains the tag, not that
 // of data that is read later.
 func (q *QP) completeTag(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
-	c := q.SRQ.CQ.Next()
-	*c = resource.Completion{
-		WC: ibv.WC{WRID: r.tag.ID, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.Number, SrcQP: r.source,
-			WCFlags: flags},
-	}
-	if flags&ibv.WC_TM_MATCH != 0 {
+	c := q.SRQ.CQ.NextOf(nil, 0)
+	c.WC = ibv.WC{WRID: r.tag.ID, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.Number, SrcQP: r.source,
+		WCFlags: flags}
+	if c.Tag, c.Priv = 0, 0; flags&ibv.WC_TM_MATCH != 0 {
 		c.Tag, c.Priv = r.headers.tmh.Tag.Host(), r.headers.tmh.AppCtx.Host()
 	}
 	q.SRQ.CQ.Publish(c, r.solicited)
-}
-
-// untagged delivers a message to a plain receive.
-func (q *QP) untagged(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
-	recvs, s, answer := q.recvQueueOf(m)
-	if recvs == nil {
-		return answer
-	}
-	id, sges := recvs.First()
-	status := q.place(recvs.Domain, sges, m.Payload, m.Length)
-	take(recvs, s)
-	c := q.completes(s)
-	e := c.NextOf(recvs, recvs.Taken)
-	*e = resource.Completion{WC: ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(m.Length),
-		QPNum: q.Number, SrcQP: m.SourceQP}, Slot: e.Slot}
-	describeSend(m, e)
-	if opcode == ibv.WC_TM_RECV {
-		s.Tags.Unexpected++
-		if s.Tags.Holds() {
-			e.WC.WCFlags |= ibv.WC_TM_SYNC_REQ
-		}
-	}
-	c.Publish(e, m.Solicited)
-	return q.responseTo(status)
 }
 
 // peek copies up to n bytes from the start of a message.

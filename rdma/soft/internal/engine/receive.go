@@ -42,23 +42,33 @@ func take(recvs *resource.RecvQueue, s *resource.SRQ) {
 	}
 }
 
-// received publishes the receive completion of a send, and returns the answer to the sender.
-func (q *QP) received(m *message.Request, status ibv.WCStatus, c *resource.CQ,
-	e *resource.Completion) message.Syndrome {
+// received completes the receive before a position, which a message of n bytes took. It returns the answer to the
+// sender.
+func (q *QP) received(m *message.Request, recvs *resource.RecvQueue, s *resource.SRQ, position uint32, id uint64,
+	opcode ibv.WCOpcode, status ibv.WCStatus, n uint64) message.Syndrome {
+	c := q.completes(s)
+	e := c.NextOf(recvs, position)
+	e.WC = ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(n), QPNum: q.Number, SrcQP: m.SourceQP}
 	if status == ibv.WC_SUCCESS {
-		describeSend(m, e)
+		describe(m, e)
 		if m.Opcode == ibv.WR_SEND_WITH_INV {
 			q.Port.Keys.Bound(uint32(m.Imm), &q.User).Unbind()
+		}
+	}
+	if opcode == ibv.WC_TM_RECV { // no tag matched
+		s.Tags.Unexpected++
+		if s.Tags.Holds() {
+			e.WC.WCFlags |= ibv.WC_TM_SYNC_REQ
 		}
 	}
 	c.Publish(e, m.Solicited)
 	return q.responseTo(status)
 }
 
-// describeSend fills in the fields of a receive completion that describe the send, other than its data.
-func describeSend(m *message.Request, e *resource.Completion) {
+// describe fills in the fields of a receive completion that describe the message, other than its data.
+func describe(m *message.Request, e *resource.Completion) {
 	switch m.Opcode {
-	case ibv.WR_SEND_WITH_IMM:
+	case ibv.WR_SEND_WITH_IMM, ibv.WR_RDMA_WRITE_WITH_IMM:
 		e.WC.WCFlags |= ibv.WC_WITH_IMM
 		*e.WC.ImmData() = m.Imm
 	case ibv.WR_SEND_WITH_INV:
@@ -67,17 +77,12 @@ func describeSend(m *message.Request, e *resource.Completion) {
 	}
 }
 
-// responseTo returns the answer to a message that was delivered with a status.
+// responseTo returns the answer to a message that was delivered with a status. An error breaks the queue pair.
 func (q *QP) responseTo(status ibv.WCStatus) message.Syndrome {
 	if status == ibv.WC_SUCCESS {
 		q.count(counters.Receives)
 		return message.Ack
 	}
-	return q.fail(status)
-}
-
-// fail moves the queue pair to ERR for an undelivered message, and returns the answer.
-func (q *QP) fail(status ibv.WCStatus) message.Syndrome {
 	q.SetState(ibv.QPS_ERR)
 	switch status {
 	case ibv.WC_LOC_PROT_ERR:
@@ -201,7 +206,7 @@ func (q *QP) carry(m *message.Request) *message.Answer {
 		SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH,
 		PKeyIndex: q.Attr.PKeyIndex,
 	}
-	describeSend(m, e)
+	describe(m, e)
 	c.Publish(e, m.Solicited)
 	switch status {
 	case ibv.WC_SUCCESS:

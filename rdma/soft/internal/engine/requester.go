@@ -203,7 +203,12 @@ func (q *QP) send(r *Request, p *transport.Part) bool {
 		}
 	}
 	if status != ibv.WC_SUCCESS {
-		return q.failed(r, p, status)
+		if p == nil {
+			return q.endFirst(r, status)
+		}
+		f.endRecovery() // its memory was unmapped in the meantime
+		q.pending.at(p.Message).status = status
+		return true
 	}
 	m.Payload = m.Payload[:n] // of Engine.from, which gather has filled
 	if m.PSN, m.Packets = q.psn, 1; p != nil {
@@ -275,16 +280,6 @@ func (q *QP) endFirst(r *Request, status ibv.WCStatus) bool {
 		q.endTransfer(status)
 	}
 	return true
-}
-
-// failed ends a message that cannot be sent.
-func (q *QP) failed(r *Request, p *transport.Part, status ibv.WCStatus) bool {
-	if p != nil { // its memory was unmapped in the meantime
-		q.On.endRecovery()
-		q.pending.at(p.Message).status = status
-		return true
-	}
-	return q.endFirst(r, status)
 }
 
 // awaitAnswer makes the first message to a peer in memory pending until its answer arrives, or until it can be sent.

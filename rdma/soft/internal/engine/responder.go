@@ -37,15 +37,13 @@ func (q *QP) arrives(m *message.Request) *message.Answer {
 		}
 		r.Expects = m.PSN
 	}
-	switch s := q.execute(m); s {
-	case message.Ack:
-		r.Took(m.Packets, true)
-	case message.NotReady:
-		r.Refused()
-		fallthrough
-	default:
+	if s := q.execute(m); s != message.Ack {
+		if s == message.NotReady {
+			r.Refused()
+		}
 		return q.answer(m, message.Plain, s, m.PSN)
 	}
+	r.Took(m.Packets, true)
 	if !q.reliable {
 		q.heard, q.peerLife = true, m.Life
 		return nil
@@ -91,21 +89,19 @@ func (q *QP) arrivesAsPackets(m *message.Request) *message.Answer {
 		}
 		psn = transport.Next(r.Expects, PSNMask) // one answer acknowledges all earlier requests
 	}
-	q.answer(m, message.Plain, s, psn)
-	return q.sendAnswer(readRange{})
+	return q.reply(m, message.Plain, s, psn)
 }
 
-// respond sends the response to a read, atomic or flush as packets.
+// respond sends the response to an executed read, atomic or flush as packets.
 func (q *QP) respond(m *message.Request) *message.Answer {
 	r := &q.Receiver
 	if m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
 		r.Took(1, true)
 		r.Keep(m.PSN, q.back.Original, max(int(q.Attr.MaxDestRdAtomic), 1))
-		q.answer(m, message.AtomicData, message.Ack, m.PSN)
-		return q.sendAnswer(readRange{})
+		return q.reply(m, message.AtomicData, message.Ack, m.PSN)
 	}
 	r.Count++ // which the answer contains
-	a := q.answerData(m)
+	a := q.replyData(m)
 	r.Count--
 	r.Took(q.answerPackets(m), true)
 	return a
@@ -118,7 +114,7 @@ func (q *QP) receiveOutOfOrder(m *message.Request) *message.Answer {
 		return q.receiveDuplicate(m)
 	case transport.Gap:
 		q.count(counters.Gaps)
-		return q.reply(q.answer(m, message.Plain, message.OutOfOrder, q.Receiver.Expects))
+		return q.reply(m, message.Plain, message.OutOfOrder, q.Receiver.Expects)
 	}
 	q.count(counters.BehindGaps)
 	return nil
@@ -136,21 +132,21 @@ func (q *QP) receiveDuplicate(m *message.Request) *message.Answer {
 		}
 		switch s := q.locateRead(m); {
 		case s == message.Ack:
-			return q.answerData(m)
+			return q.replyData(m)
 		case q.sender == nil: // the memory is unmapped; with packets, a forged one must not break the connection
-			return q.reply(q.answer(m, message.Plain, q.refuse(m, s), m.PSN))
+			return q.reply(m, message.Plain, q.refuse(m, s), m.PSN)
 		}
 	case m.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || m.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD:
 		if found, ok := q.Receiver.Found(m.PSN); ok {
 			q.back.Original = found
-			return q.reply(q.answer(m, message.AtomicData, message.Ack, m.PSN))
+			return q.reply(m, message.AtomicData, message.Ack, m.PSN)
 		}
 	case expectsResponse(m.Opcode):
-		return q.answerData(m)
+		return q.replyData(m)
 	case q.sender == nil:
-		return q.reply(q.answer(m, message.Plain, message.Ack, m.PSN))
+		return q.reply(m, message.Plain, message.Ack, m.PSN)
 	case m.AckReq:
-		return q.reply(q.answer(m, message.Plain, message.Ack, transport.Next(q.Receiver.Expects, PSNMask)))
+		return q.reply(m, message.Plain, message.Ack, transport.Next(q.Receiver.Expects, PSNMask))
 	}
 	return nil
 }
@@ -159,7 +155,7 @@ func (q *QP) receiveDuplicate(m *message.Request) *message.Answer {
 func (q *QP) rejectAgain(m *message.Request) *message.Answer {
 	if q.sender != nil && q.State == ibv.QPS_ERR && q.broke != message.Ack && m.PSN == q.brokeAt &&
 		m.Transport == q.ExpectsOf {
-		return q.reply(q.answer(m, message.Plain, q.broke, m.PSN))
+		return q.reply(m, message.Plain, q.broke, m.PSN)
 	}
 	return nil
 }
@@ -275,7 +271,11 @@ func (q *QP) execute(m *message.Request) message.Syndrome {
 	s := message.InvalidRequest
 	switch m.Opcode {
 	case ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV:
-		s = q.receive(m)
+		if q.SRQ != nil && q.SRQ.Tags != nil {
+			s = q.tagged(m)
+		} else {
+			s = q.receive(m, ibv.WC_RECV)
+		}
 	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
 		s = q.write(m, m.Length)
 	case ibv.WR_RDMA_READ:
@@ -333,14 +333,7 @@ func (q *QP) write(m *message.Request, whole uint64) message.Syndrome {
 	scatterTo(to, m.Payload)
 	id, _ := recvs.First()
 	take(recvs, s)
-	c := q.completes(s)
-	e := c.NextOf(recvs, recvs.Taken)
-	e.WC = ibv.WC{WRID: id, Opcode: ibv.WC_RECV_RDMA_WITH_IMM, ByteLen: uint32(whole), QPNum: q.Number,
-		SrcQP: m.SourceQP, WCFlags: ibv.WC_WITH_IMM}
-	*e.WC.ImmData() = m.Imm
-	c.Publish(e, m.Solicited)
-	q.count(counters.Receives)
-	return message.Ack
+	return q.received(m, recvs, s, recvs.Taken, id, ibv.WC_RECV_RDMA_WITH_IMM, ibv.WC_SUCCESS, whole)
 }
 
 func scatterTo(to mem.Segment, from []mem.Segment) {
@@ -432,11 +425,8 @@ func (q *QP) atomicWrite(m *message.Request) message.Syndrome {
 	return message.Ack
 }
 
-// receive delivers a send to a posted receive.
-func (q *QP) receive(m *message.Request) message.Syndrome {
-	if q.SRQ != nil && q.SRQ.Tags != nil {
-		return q.tagged(m)
-	}
+// receive delivers a send to a posted receive, whose completion has an opcode.
+func (q *QP) receive(m *message.Request, opcode ibv.WCOpcode) message.Syndrome {
 	recvs, s, answer := q.recvQueueOf(m)
 	if recvs == nil {
 		return answer
@@ -447,11 +437,7 @@ func (q *QP) receive(m *message.Request) message.Syndrome {
 		status = q.place(recvs.Domain, sges, m.Payload, m.Length)
 	}
 	take(recvs, s)
-	c := q.completes(s)
-	e := c.NextOf(recvs, recvs.Taken)
-	e.WC = ibv.WC{WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length), QPNum: q.Number,
-		SrcQP: m.SourceQP}
-	return q.received(m, status, c, e)
+	return q.received(m, recvs, s, recvs.Taken, id, opcode, status, m.Length)
 }
 
 // receivePart delivers a part of a send. The first part takes the receive.
@@ -484,11 +470,7 @@ func (q *QP) receivePart(m *message.Request) message.Syndrome {
 		return message.Ack
 	}
 	p.Held = false
-	c := q.completes(p.srq)
-	e := c.NextOf(p.recvs, p.position)
-	e.WC = ibv.WC{WRID: p.id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(p.done + n), QPNum: q.Number,
-		SrcQP: m.SourceQP}
-	return q.received(m, status, c, e)
+	return q.received(m, p.recvs, p.srq, p.position, p.id, ibv.WC_RECV, status, p.done+n)
 }
 
 // collect buffers a send to be matched by its tag until it is complete, or exceeds every buffer.

@@ -31,18 +31,14 @@ type Task interface{ Progress() }
 func (c *Core) Lock() { c.Mu.Lock() }
 
 // Unlock executes all ready work, and unlocks. The caller holds Core.Mu.
-func (c *Core) Unlock() {
-	if len(c.Ready)+len(c.overruns) > 0 || c.Outgoing {
-		c.workAndUnlock(false)
-		return
-	}
-	c.Mu.Unlock()
-}
+func (c *Core) Unlock() { c.unlock(false) }
 
 // UnlockPosted is Unlock for posts, which wait while many packets are waiting to be sent.
-func (c *Core) UnlockPosted() {
+func (c *Core) UnlockPosted() { c.unlock(true) }
+
+func (c *Core) unlock(patient bool) {
 	if len(c.Ready)+len(c.overruns) > 0 || c.Outgoing {
-		c.workAndUnlock(true)
+		c.workAndUnlock(patient)
 		return
 	}
 	c.Mu.Unlock()

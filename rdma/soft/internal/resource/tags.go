@@ -55,7 +55,12 @@ func (t *Tags) Holds() bool {
 // Match returns the index of the first entry that matches a tag, or −1; Take removes it from the list. An entry whose
 // tag has bits outside its mask matches nothing: ibv_post_srq_ops(3) masks only the message's tag.
 func (t *Tags) Match(of uint64) int {
-	return slices.IndexFunc(t.Entries, func(e *Tag) bool { return !e.Held && of&e.Mask == e.Tag })
+	for i, e := range t.Entries {
+		if of&e.Mask == e.Tag && !e.Held {
+			return i
+		}
+	}
+	return -1
 }
 
 // Take removes an entry from the list.

@@ -10,7 +10,6 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/errnos"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/runtime"
 )
 
@@ -23,14 +22,8 @@ type ah struct {
 	gone   atomic.Bool // destroyed
 }
 
-func createAH(p *PD, attr ibv.Ptr[ibv.AHAttr]) (uint64, runtime.Errno) {
-	if attr == 0 {
-		return 0, syscall.EINVAL
-	}
-	return p.newAH(attr.Deref())
-}
-
-func (p *PD) newAH(attr *ibv.AHAttr) (uint64, runtime.Errno) {
+// createAH implements ibv_create_ah.
+func createAH(p *PD, attr *ibv.AHAttr) (uint64, runtime.Errno) {
 	if errno := p.Device.checkAH(attr); errno != 0 {
 		return 0, errno
 	}
@@ -83,14 +76,10 @@ func resolveEthernet(c *Context, to ibv.Ptr[ibv.AHAttr], ethernet ibv.Ptr[[6]byt
 const noVLAN = 0xffff
 
 func destroyAH(h *ah) runtime.Errno {
-	if errno := mayGo(h.Fabric(), mem.AddressOf(h.record), h, never); errno != 0 {
-		return errno
-	}
-	h.owner.hold(-1)
-	h.Context.leave()
-	h.gone.Store(true)
-	Forget(h.record)
-	return 0
+	return destroy(h, h.record, never, func() {
+		h.owner.hold(-1)
+		h.gone.Store(true)
+	})
 }
 
 // onGroup returns ibv_attach_mcast or ibv_detach_mcast.
@@ -109,7 +98,12 @@ func onGroup(f func(*engine.QP, [16]byte) runtime.Errno) func(ibv.Ptr[ibv.QP], i
 }
 
 // replyPath returns the path back to the sender of a datagram.
-func (d *Device) replyPath(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.AHAttr, errno runtime.Errno) {
+func (d *Device) replyPath(port uint8, from ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte]) (attr ibv.AHAttr,
+	errno runtime.Errno) {
+	if port != PortNum || from == 0 {
+		return attr, syscall.EINVAL
+	}
+	wc := from.Deref()
 	attr.PortNum, attr.SL, attr.DLID, attr.SrcPathBits = PortNum, wc.SL, wc.SLID, wc.DLIDPathBits
 	if wc.WCFlags&ibv.WC_GRH == 0 {
 		return attr, 0
@@ -133,12 +127,12 @@ func (d *Device) replyPath(wc *ibv.WC, grh ibv.Ptr[[engine.GRHSize]byte]) (attr 
 // initAH implements ibv_init_ah_from_wc.
 func initAH(c *Context, port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte],
 	to ibv.Ptr[ibv.AHAttr]) runtime.Errno {
-	if port != PortNum || wc == 0 || to == 0 {
-		return syscall.EINVAL
-	}
-	attr, errno := c.Device.replyPath(wc.Deref(), grh)
-	if errno != 0 {
+	attr, errno := c.Device.replyPath(port, wc, grh)
+	switch {
+	case errno != 0:
 		return errno
+	case to == 0:
+		return syscall.EINVAL
 	}
 	*to.Deref() = attr
 	return 0
@@ -146,12 +140,9 @@ func initAH(c *Context, port uint8, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHS
 
 func createAHFromWC(p *PD, wc ibv.Ptr[ibv.WC], grh ibv.Ptr[[engine.GRHSize]byte], port uint8) (uint64,
 	runtime.Errno) {
-	if wc == 0 || port != PortNum {
-		return 0, syscall.EINVAL
-	}
-	attr, errno := p.Device.replyPath(wc.Deref(), grh)
+	attr, errno := p.Device.replyPath(port, wc, grh)
 	if errno != 0 {
 		return 0, errno
 	}
-	return p.newAH(&attr)
+	return createAH(p, &attr)
 }

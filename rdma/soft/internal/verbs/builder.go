@@ -170,11 +170,7 @@ func remoteOp(op ibv.WROpcode, more func(r *engine.Request, a, b, c uint64)) run
 }
 
 // wrAtomicWrite implements the slot wr_atomic_write. The caller holds QP.Post, since ibv_wr_start.
-func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.Errno) {
-	q := qpOf(address)
-	if q == nil {
-		return 0, 0
-	}
+func wrAtomicWrite(q *QP, rkey, remote, value, _, _ uint64) {
 	r := q.begin(ibv.WR_ATOMIC_WRITE)
 	r.RKey, r.Remote = uint32(rkey), remote
 	if ok := false; value == 0 {
@@ -182,7 +178,6 @@ func wrAtomicWrite(address, rkey, remote, value, _, _ uint64) (uint64, runtime.E
 	} else if r.Operand, ok = mem.TryLoad64(value); !ok {
 		q.build.fail(syscall.EFAULT)
 	}
-	return 0, 0
 }
 
 // withImm returns a slot that builds an operation whose argument is immediate data. It needs no lock, because

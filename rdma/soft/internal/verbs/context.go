@@ -3,7 +3,6 @@
 package verbs
 
 import (
-	"iter"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -13,7 +12,6 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/made"
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -104,7 +102,7 @@ func closeDevice(c *Context) runtime.Errno {
 
 // Close closes a context that has no objects. The caller holds Core.Mu.
 func (c *Context) Close() runtime.Errno {
-	if errno := mayGo(c.Fabric(), uint64(c.Address()), c, func() bool { return c.uses > 0 }); errno != 0 {
+	if errno := mayGo(c, &c.record.Context, func() bool { return c.uses > 0 }); errno != 0 {
 		return errno
 	}
 	c.Async.Close()
@@ -143,67 +141,7 @@ func (c *Context) end() {
 	c.Device.Release()
 }
 
-// imports are the handles of an object besides its original one. As in libibverbs, any handle destroys the object; the
-// others can then only be unimported. The fabric's lock guards it.
-type imports[T any] struct {
-	handles []*T
-	left    bool // the handle that it was made with was unimported: it goes with the object
-}
-
-// remove removes a handle.
-func (i *imports[T]) remove(h *T) {
-	i.handles = slices.DeleteFunc(i.handles, func(other *T) bool { return other == h })
-}
-
-// handlesOf returns all handles of an object.
-func handlesOf[T any](made *T, i *imports[T]) iter.Seq[*T] {
-	return func(yield func(*T) bool) {
-		if yield(made) {
-			slices.Values(i.handles)(yield)
-		}
-	}
-}
-
-// stale is a handle of an object that was destroyed through another handle.
-type stale struct {
-	*Context
-	kind   string
-	forget func()
-}
-
-// drop frees a handle of an object that is destroyed, or leaves it to be unimported. The caller holds Core.Mu.
-func drop[C any](c *Context, record *C, kind string, free bool) {
-	if free {
-		c.leave()
-		Forget(record)
-		return
-	}
-	replace(mem.AddressOf(record), &stale{c, kind, func() { Forget(record) }})
-}
-
-// unimportStale unregisters a stale handle, and reports whether the handle is stale.
-func unimportStale[C any](of ibv.Ptr[C], kind string) bool {
-	s := locked[stale](of)
-	if s == nil {
-		return false
-	}
-	defer s.Fabric().Unlock()
-	if s.kind != kind {
-		return false
-	}
-	s.Context.leave()
-	s.forget()
-	return true
-}
-
 func (c *Context) Address() ibv.Ptr[ibv.Context] { return ibv.PtrTo(&c.record.Context) }
-
-// isGone reports whether the device was removed since it was opened.
-func (c *Context) isGone() bool {
-	c.Fabric().Mu.Lock()
-	defer c.Fabric().Mu.Unlock()
-	return c.Device.Gone
-}
 
 func (c *Context) Fabric() *engine.Engine { return c.Device.On }
 

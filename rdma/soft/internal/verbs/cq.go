@@ -103,15 +103,13 @@ func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
 }
 
 func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
-	c := locked[cq](of)
-	if c == nil {
-		return syscall.EINVAL
-	}
-	f := c.Fabric()
-	defer f.Unlock()
-	if errno := mayGo(f, of, c, func() bool { return c.Uses > 0 }, &c.events, &c.asyncs); errno != 0 {
-		return errno
-	}
+	return lockedDo(of, func(c *cq) runtime.Errno {
+		return destroy(c, c.record, func() bool { return c.Uses > 0 }, c.end, &c.events, &c.asyncs)
+	})
+}
+
+// end releases the objects that the queue uses.
+func (c *cq) end() {
 	c.dropEvents(&c.asyncs)
 	if c.channel != nil {
 		c.Quiet()
@@ -124,9 +122,6 @@ func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
 		c.parent.hold(-1)
 	}
 	all.cqs.remove(c.index)
-	c.Context.leave()
-	Forget(c.record)
-	return 0
 }
 
 func (c *cq) reported() *resource.Reports { return &c.asyncs }
@@ -168,11 +163,8 @@ func reqNotifyCQ(address, solicitedOnly, _, _, _, _ uint64) (uint64, runtime.Err
 }
 
 // createCQEx implements the operation create_cq_ex.
-func createCQEx(c *Context, address uint64) (uint64, runtime.Errno) {
-	if address == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := *mem.At[ibv.CQInitAttrEx](address)
+func createCQEx(c *Context, requested *ibv.CQInitAttrEx) (uint64, runtime.Errno) {
+	attr := *requested
 	const (
 		known = ibv.CQ_INIT_ATTR_MASK_FLAGS | ibv.CQ_INIT_ATTR_MASK_PD
 		flags = ibv.CREATE_CQ_ATTR_SINGLE_THREADED | ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN
@@ -301,11 +293,7 @@ func readTMInfo(address, info, _, _, _, _ uint64) (uint64, runtime.Errno) {
 
 // modifyCQ implements ibv_modify_cq. A count without a period, and a period without a count, delay nothing, as on mlx5:
 // otherwise an event could be delayed forever.
-func modifyCQ(c *cq, record uint64) runtime.Errno {
-	if record == 0 {
-		return syscall.EINVAL
-	}
-	attr := *mem.At[ibv.ModifyCQAttr](record)
+func modifyCQ(c *cq, attr *ibv.ModifyCQAttr) runtime.Errno {
 	if attr.AttrMask >= ibv.CQ_ATTR_RESERVED {
 		return syscall.EINVAL
 	}

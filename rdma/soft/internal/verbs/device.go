@@ -91,7 +91,7 @@ func freeDeviceList(of ibv.Ptr[ibv.Ptr[ibv.Device]]) runtime.Errno {
 	}
 	l.on.Mu.Lock()
 	defer l.on.Unlock()
-	if mayGo(l.on, of, l, never) == 0 {
+	if Still(of, l) {
 		Forget(of.Deref())
 		for _, d := range l.devices {
 			d.Lists--

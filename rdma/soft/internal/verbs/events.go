@@ -107,18 +107,9 @@ func CreateChannel(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 }
 
 func DestroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno {
-	ch := locked[Channel](of)
-	if ch == nil {
-		return syscall.EINVAL
-	}
-	defer ch.Fabric().Unlock()
-	if errno := mayGo(ch.Fabric(), of, ch, func() bool { return ch.uses > 0 }); errno != 0 {
-		return errno
-	}
-	ch.Events.Close()
-	ch.Context.leave()
-	Forget(ch.record)
-	return 0
+	return lockedDo(of, func(ch *Channel) runtime.Errno {
+		return destroy(ch, ch.record, func() bool { return ch.uses > 0 }, ch.Events.Close)
+	})
 }
 
 // getCQEvent implements ibv_get_cq_event. It waits unless the channel's file is non-blocking.

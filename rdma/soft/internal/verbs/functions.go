@@ -68,8 +68,8 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_get_device_guid":  abi.Func1(deviceGUID),
 		"ibv_open_device":      abi.Func1(OpenDevice),
 		"ibv_close_device":     abi.Status(held(abi.After0(closeDevice))),
-		"ibv_query_device":     abi.Number(found(abi.After1(queryDevice))),
-		"ibv_query_port":       abi.Number(found(abi.After2(queryPortSymbol))),
+		"ibv_query_device":     abi.Number(held(abi.AfterRecord(queryDevice))),
+		"ibv_query_port":       abi.Number(held(abi.After2(queryPortSymbol))),
 		"ibv_query_gid":        abi.Status(held(abi.After3(queryGID))),
 		"_ibv_query_gid_ex":    abi.Number(held(abi.After5(queryGIDEx))),
 		"_ibv_query_gid_table": abi.Result(abi.Take5(queryGIDTable)),
@@ -79,15 +79,15 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_import_pd":   creates(abi.New1(importPD)),
 		"ibv_import_mr":   creates(abi.New1(importMR)),
 		"ibv_import_dm":   creates(abi.New1(importDM)),
-		"ibv_unimport_pd": abi.Void(abi.Take1(unimportPD)),
-		"ibv_unimport_mr": abi.Void(abi.Take1(unimportMR)),
-		"ibv_unimport_dm": abi.Void(abi.Take1(unimportDM)),
+		"ibv_unimport_pd": abi.Void(abi.Take1(unimport[PD, ibv.PD])),
+		"ibv_unimport_mr": abi.Void(abi.Take1(unimport[Region, ibv.MR])),
+		"ibv_unimport_dm": abi.Void(abi.Take1(unimport[dm, ibv.DM])),
 
 		"ibv_ack_async_event": abi.Void(abi.Take1(ackAsyncEvent)),
 
-		"ibv_alloc_dmah":       creates(abi.New1(allocDMAH)),
+		"ibv_alloc_dmah":       creates(abi.NewRecord(allocDMAH)),
 		"ibv_dealloc_dmah":     abi.Number(held(abi.After0(deallocDMAH))),
-		"ibv_query_port_speed": abi.Number(found(abi.After2(queryPortSpeed))),
+		"ibv_query_port_speed": abi.Number(held(abi.After2(queryPortSpeed))),
 
 		"ibv_alloc_pd":   creates(abi.New0(allocPD)),
 		"ibv_dealloc_pd": abi.Number(held(abi.After0((*PD).Dealloc))),
@@ -95,9 +95,9 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_reg_mr":       makes(abi.New3(regMR)),
 		"ibv_reg_mr_iova":  makes(abi.New4(regMRIOVA)),
 		"ibv_reg_mr_iova2": makes(abi.New4(regMRIOVA)),
-		"ibv_reg_mr_ex":    makes(abi.New1(regMREx)),
+		"ibv_reg_mr_ex":    makes(abi.NewRecord(regMREx)),
 		"ibv_rereg_mr":     abi.Func6(reregMR),
-		"ibv_dereg_mr":     abi.Number(abi.Take1(deregMR)),
+		"ibv_dereg_mr":     abi.Number(held(abi.After0(deregMR))),
 
 		"ibv_alloc_buf":            creates(abi.New2(allocBuf)),
 		"ibv_free_buf":             abi.Void(abi.Take1(freeBuf)),
@@ -113,12 +113,12 @@ var libibverbs = func() map[string]runtime.Func {
 		"ibv_destroy_cq":           abi.Number(abi.Take1(DestroyCQ)),
 		"ibv_ack_cq_events":        abi.Void(held(abi.After1(ackCQEvents))),
 
-		"ibv_create_srq":  creates(abi.New1(createSRQ)),
+		"ibv_create_srq":  creates(abi.NewRecord(createSRQ)),
 		"ibv_modify_srq":  abi.Number(held(abi.After2(modifySRQ))),
-		"ibv_query_srq":   abi.Number(held(abi.After1(querySRQ))),
+		"ibv_query_srq":   abi.Number(held(abi.AfterRecord(querySRQ))),
 		"ibv_destroy_srq": abi.Number(abi.Take1(DestroySRQ)),
 
-		"ibv_create_qp":   makes(abi.New1(createQP)),
+		"ibv_create_qp":   makes(abi.NewRecord(createQP)),
 		"ibv_modify_qp":   abi.Number(abi.Take3(modifyQP)),
 		"ibv_query_qp":    abi.Number(abi.Take4(queryQP)),
 		"ibv_destroy_qp":  abi.Number(abi.Take1(DestroyQP)),
@@ -128,7 +128,7 @@ var libibverbs = func() map[string]runtime.Func {
 		// The order of a copy's bytes is not defined.
 		"ibv_query_qp_data_in_order": abi.Constant(int32(0)),
 
-		"ibv_create_ah":               creates(abi.New1(createAH)),
+		"ibv_create_ah":               creates(abi.NewRecord(createAH)),
 		"ibv_init_ah_from_wc":         abi.Status(held(abi.After4(initAH))),
 		"ibv_create_ah_from_wc":       creates(abi.New3(createAHFromWC)),
 		"ibv_destroy_ah":              abi.Number(held(abi.After0(destroyAH))),

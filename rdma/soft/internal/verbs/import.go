@@ -3,6 +3,7 @@
 package verbs
 
 import (
+	"slices"
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -53,10 +54,76 @@ func ImportContext(devices []*Device, file int32) (ibv.Ptr[ibv.Context], runtime
 	return c.Address(), 0
 }
 
+// imports is the part of an object that other contexts of its file can import. An import is an object of the same type.
+// As in libibverbs, any handle destroys the object; the others can then only be unimported.
+type imports[T any] struct {
+	of      *T   // the object that was created: itself, or that of an import
+	handles []*T // of the created one: itself and its imports
+	left    bool // the created one was unimported: it goes with the object
+}
+
+func (i *imports[T]) sharing() *imports[T] { return i }
+
+// importable is the constraint of objects that can be imported, with records of type C.
+type importable[T, C any] interface {
+	object[T]
+	Resource
+	sharing() *imports[T]
+	handle() (*Context, *C)
+}
+
+func (p *PD) handle() (*Context, *ibv.PD)     { return p.Context, p.Record }
+func (r *Region) handle() (*Context, *ibv.MR) { return r.Context, r.record }
+func (m *dm) handle() (*Context, *ibv.DM)     { return m.Context, m.record }
+
+// stale is a handle of an object that was destroyed through another handle.
+type stale struct {
+	*Context
+	handle Resource
+}
+
+// dropHandles ends the handles of an object that is destroyed through one of them. Handles that were not unimported
+// become stale.
+func dropHandles[T, C any, P importable[T, C]](by P) {
+	for _, o := range P(by.sharing().of).sharing().handles {
+		c, record := P(o).handle()
+		if P(o) == by || P(o).sharing().left {
+			c.leave()
+			Forget(record)
+		} else {
+			replace(mem.AddressOf(record), &stale{c, P(o)})
+		}
+	}
+}
+
+// unimport implements ibv_unimport_pd, ibv_unimport_mr and ibv_unimport_dm. Objects created in a domain stay.
+func unimport[T, C any, P importable[T, C]](of ibv.Ptr[C]) runtime.Errno {
+	h := locked[T, P](of)
+	if h != nil {
+		defer h.Fabric().Unlock()
+		created := P(h.sharing().of).sharing()
+		if created == h.sharing() {
+			created.left = true
+			return 0
+		}
+		created.handles = slices.DeleteFunc(created.handles, func(other *T) bool { return P(other) == h })
+	} else if s := locked[stale](of); s != nil {
+		defer s.Fabric().Unlock()
+		h, _ = s.handle.(P)
+	}
+	if h == nil {
+		return syscall.EINVAL
+	}
+	c, record := h.handle()
+	c.leave()
+	Forget(record)
+	return 0
+}
+
 // importPD implements ibv_import_pd.
 func importPD(c *Context, number uint32) (uint64, runtime.Errno) {
 	from := original(func(p *PD) bool {
-		return p.opened == c.opened && p.of == nil && p.parent == nil && p.Record.Handle == number
+		return p.opened == c.opened && p.of == p && p.parent == nil && p.Record.Handle == number
 	})
 	if from == nil {
 		return 0, syscall.ENOENT
@@ -66,34 +133,13 @@ func importPD(c *Context, number uint32) (uint64, runtime.Errno) {
 		return 0, errno
 	}
 	p.Record.Handle = number
-	p.of = from
-	from.handles = append(from.handles, p)
+	p.of, from.handles = from, append(from.handles, p)
 	return mem.AddressOf(p.Record), 0
-}
-
-// unimportPD implements ibv_unimport_pd. Objects created in the domain stay.
-func unimportPD(of ibv.Ptr[ibv.PD]) runtime.Errno {
-	if unimportStale(of, "pd") {
-		return 0
-	}
-	p := locked[PD](of)
-	if p == nil {
-		return syscall.EINVAL
-	}
-	defer p.Fabric().Unlock()
-	if p.of == nil {
-		p.left = true
-		return 0
-	}
-	p.of.remove(p)
-	p.Context.leave()
-	Forget(p.Record)
-	return 0
 }
 
 // importMR implements ibv_import_mr. As on other devices, the returned region has no address.
 func importMR(p *PD, number uint32) (uint64, runtime.Errno) {
-	from := original(func(r *Region) bool { return r.opened == p.opened && r.record.Handle == number })
+	from := original(func(r *Region) bool { return r.opened == p.opened && r.of == r && r.record.Handle == number })
 	if from == nil {
 		return 0, syscall.ENOENT
 	}
@@ -103,35 +149,14 @@ func importMR(p *PD, number uint32) (uint64, runtime.Errno) {
 	}
 	*record = ibv.MR{Context: p.Address(), PD: ibv.PtrTo(p.Record), Length: from.Length, Handle: number, LKey: from.Key,
 		RKey: from.record.RKey}
-	i := &importedMR{Context: p.Context, record: record, of: from}
-	from.handles = append(from.handles, i)
-	return add(p.Context, record, i)
-}
-
-// unimportMR implements ibv_unimport_mr.
-func unimportMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
-	if unimportStale(of, "mr") {
-		return 0
-	}
-	if r := locked[Region](of); r != nil {
-		r.left = true
-		r.Fabric().Unlock()
-		return 0
-	}
-	i := locked[importedMR](of)
-	if i == nil {
-		return syscall.EINVAL
-	}
-	defer i.Fabric().Unlock()
-	i.of.remove(i)
-	i.Context.leave()
-	Forget(i.record)
-	return 0
+	r := &Region{Context: p.Context, record: record}
+	r.of, from.handles = from, append(from.handles, r)
+	return add(p.Context, record, r)
 }
 
 // importDM implements ibv_import_dm.
 func importDM(c *Context, number uint32) (uint64, runtime.Errno) {
-	from := original(func(m *dm) bool { return m.opened == c.opened && m.of == nil && m.record.Handle == number })
+	from := original(func(m *dm) bool { return m.opened == c.opened && m.of == m && m.record.Handle == number })
 	if from == nil {
 		return 0, syscall.ENOENT
 	}
@@ -142,27 +167,6 @@ func importDM(c *Context, number uint32) (uint64, runtime.Errno) {
 	*record = all.slots.dm
 	record.Context, record.Handle = c.Address(), number
 	m := &dm{Context: c, record: record, memory: from.memory, length: from.length}
-	m.of = from
-	from.handles = append(from.handles, m)
+	m.of, from.handles = from, append(from.handles, m)
 	return add(c, record, m)
-}
-
-// unimportDM implements ibv_unimport_dm.
-func unimportDM(of ibv.Ptr[ibv.DM]) runtime.Errno {
-	if unimportStale(of, "dm") {
-		return 0
-	}
-	m := locked[dm](of)
-	if m == nil {
-		return syscall.EINVAL
-	}
-	defer m.Fabric().Unlock()
-	if m.of == nil {
-		m.left = true
-		return 0
-	}
-	m.of.remove(m)
-	m.Context.leave()
-	Forget(m.record)
-	return 0
 }

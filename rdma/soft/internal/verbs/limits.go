@@ -99,10 +99,9 @@ func (c *Context) Resource() (string, *engine.Engine) {
 }
 
 func (c *closedContext) Resource() (string, *engine.Engine) { return "ctx", c.Fabric() }
-func (s *stale) Resource() (string, *engine.Engine)         { return s.kind, s.Fabric() }
+func (s *stale) Resource() (string, *engine.Engine)         { return s.handle.Resource() }
 func (o *PD) Resource() (string, *engine.Engine)            { return "pd", o.Fabric() }
 func (o *Region) Resource() (string, *engine.Engine)        { return "mr", o.Fabric() }
-func (o *importedMR) Resource() (string, *engine.Engine)    { return "mr", o.Fabric() }
 func (o *mw) Resource() (string, *engine.Engine)            { return "mw", o.Fabric() }
 func (o *cq) Resource() (string, *engine.Engine)            { return "cq", o.Fabric() }
 func (o *QP) Resource() (string, *engine.Engine)            { return "qp", o.Fabric() }

@@ -90,7 +90,7 @@ func regBufMR(p *PD, handle, address, length uint64, access ibv.AccessFlags) (ui
 // registerBuf registers a part of a buffer, which must belong to the same domain.
 func (p *PD) registerBuf(handle, address, length, iova uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
 	b := Find[Buf](handle)
-	if b == nil || b.owner.original() != p.original() || !b.holds(address, length) {
+	if b == nil || b.owner.of != p.of || !b.holds(address, length) {
 		return 0, syscall.EINVAL
 	}
 	return p.register(address, length, iova, access, backing{buf: b})
@@ -107,11 +107,7 @@ func exportBuf(of ibv.Ptr[bufRecord]) (int32, runtime.Errno) {
 }
 
 // regMREx implements ibv_reg_mr_ex.
-func regMREx(p *PD, init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
-	if init == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := init.Deref()
+func regMREx(p *PD, attr *ibv.MRInitAttr) (uint64, runtime.Errno) {
 	mask := attr.CompMask
 	const file = ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET
 	const known = ibv.REG_MR_MASK_IOVA | ibv.REG_MR_MASK_ADDR | ibv.REG_MR_MASK_BUF | ibv.REG_MR_MASK_DMAH | file
@@ -120,8 +116,8 @@ func regMREx(p *PD, init ibv.Ptr[ibv.MRInitAttr]) (uint64, runtime.Errno) {
 	}
 	var of backing
 	if mask&ibv.REG_MR_MASK_DMAH != 0 {
-		of.hints = Find[dmah](uint64(attr.DMAH))
-		if of.hints == nil || of.hints.Device != p.Device || attr.Access&ibv.ACCESS_ON_DEMAND != 0 ||
+		of.hints = findOn[dmah](p.Context, attr.DMAH)
+		if of.hints == nil || attr.Access&ibv.ACCESS_ON_DEMAND != 0 ||
 			mask&(file|ibv.REG_MR_MASK_BUF) != 0 {
 			return 0, syscall.EINVAL
 		}
@@ -182,17 +178,8 @@ type dm struct {
 	record *ibv.DM
 	memory *fd.Memory
 	length uint64
-	uses   int // regions, of the one that was made
-	of     *dm // of an import: the memory that was made
+	uses   int // regions, of the one that was created
 	imports[dm]
-}
-
-// original returns the memory of which m is an import, or m.
-func (m *dm) original() *dm {
-	if m.of != nil {
-		return m.of
-	}
-	return m
 }
 
 func (m *dm) base() uint64 { return m.memory.Address() }
@@ -203,16 +190,10 @@ func (m *dm) holds(offset, length uint64) bool {
 }
 
 // allocDM implements the operation alloc_dm.
-func allocDM(c *Context, address uint64) (uint64, runtime.Errno) {
-	if address == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := mem.At[ibv.AllocDMAttr](address)
+func allocDM(c *Context, attr *ibv.AllocDMAttr) (uint64, runtime.Errno) {
 	if attr.CompMask != 0 || attr.Length == 0 || attr.Length > MaxDM || attr.LogAlignReq > maxDMAlign {
 		return 0, syscall.EINVAL
 	}
-	c.Fabric().Mu.Lock()
-	defer c.Fabric().Unlock()
 	if c.Device.dmUsed+attr.Length > MaxDM {
 		return 0, syscall.ENOMEM
 	}
@@ -228,20 +209,19 @@ func allocDM(c *Context, address uint64) (uint64, runtime.Errno) {
 	*record = all.slots.dm
 	record.Context, record.Handle = c.Address(), c.Device.handle()
 	c.Device.dmUsed += attr.Length
-	return add(c, record, &dm{Context: c, record: record, memory: memory, length: attr.Length})
+	m := &dm{Context: c, record: record, memory: memory, length: attr.Length}
+	m.of, m.handles = m, []*dm{m}
+	return add(c, record, m)
 }
 
 // freeDM implements the operation free_dm.
 func freeDM(m *dm) runtime.Errno {
-	of := m.original()
-	if errno := mayGo(m.Fabric(), mem.AddressOf(m.record), m, func() bool { return of.uses > 0 }); errno != 0 {
+	if errno := mayGo(m, m.record, func() bool { return m.of.uses > 0 }); errno != 0 {
 		return errno
 	}
 	m.Device.dmUsed -= m.length
 	m.memory.Close()
-	for h := range handlesOf(of, &of.imports) {
-		drop(h.Context, h.record, "dm", h == m || h.left)
-	}
+	dropHandles(m)
 	return 0
 }
 
@@ -257,9 +237,8 @@ func exportDM(of ibv.Ptr[ibv.DM]) (int32, runtime.Errno) {
 
 // regDMMR implements the operation reg_dm_mr. The region is zero-based.
 func regDMMR(p *PD, address, offset, length uint64, access ibv.AccessFlags) (uint64, runtime.Errno) {
-	m := Find[dm](address)
-	if m == nil || m.Device != p.Device || !m.holds(offset, length) ||
-		access&ibv.ACCESS_ZERO_BASED == 0 {
+	m := findOn[dm](p.Context, address)
+	if m == nil || !m.holds(offset, length) || access&ibv.ACCESS_ZERO_BASED == 0 {
 		return 0, syscall.EINVAL
 	}
 	if errno := p.Device.checkAccess(access); errno != 0 {
@@ -269,7 +248,7 @@ func regDMMR(p *PD, address, offset, length uint64, access ibv.AccessFlags) (uin
 	if errno != 0 {
 		return 0, errno
 	}
-	r.dm = m.original()
+	r.dm = m.of
 	r.dm.uses++
 	return mem.AddressOf(r.record), 0
 }

@@ -21,7 +21,7 @@ type Region struct {
 	owner  *PD
 	backing
 	gone atomic.Bool
-	imports[importedMR]
+	imports[Region]
 }
 
 // backing is the owner of a region's memory; it is empty for memory of the program.
@@ -147,6 +147,7 @@ func (p *PD) newRegion(of resource.Memory, address uint64) (*Region, runtime.Err
 		return nil, errno
 	}
 	r := &Region{Context: p.Context, record: record, owner: p}
+	r.of, r.handles = r, []*Region{r}
 	r.Memory = of
 	r.Domain = p.domain()
 	p.Device.Keys.Add(&r.Memory)
@@ -177,65 +178,30 @@ func regMRIOVA(p *PD, address, length, iova uint64, access ibv.AccessFlags) (uin
 	return p.register(address, length, iova, access, backing{})
 }
 
-func deregMR(of ibv.Ptr[ibv.MR]) runtime.Errno {
-	if r := locked[Region](of); r != nil {
-		defer r.Fabric().Unlock()
-		errno := mayGo(r.Fabric(), of, r, func() bool { return r.Windows > 0 })
-		if errno == 0 {
-			r.end(nil)
-		}
+// deregMR implements ibv_dereg_mr.
+func deregMR(r *Region) runtime.Errno {
+	of := r.of
+	if errno := mayGo(r, r.record, func() bool { return of.Windows > 0 }); errno != 0 {
 		return errno
 	}
-	i := locked[importedMR](of)
-	if i == nil {
-		return syscall.EINVAL
+	of.Device.Keys.Remove(&of.Memory)
+	if of.dm != nil {
+		of.dm.uses--
 	}
-	defer i.Fabric().Unlock()
-	errno := mayGo(i.Fabric(), of, i, func() bool { return i.of.Windows > 0 })
-	if errno == 0 {
-		i.of.end(i)
+	if of.buf != nil {
+		of.buf.uses--
+		of.buf.release()
 	}
-	return errno
-}
-
-// end deregisters a region without windows, by one of its imports or, with nil, by its original handle. The caller
-// holds Core.Mu.
-func (r *Region) end(by *importedMR) {
-	r.Device.Keys.Remove(&r.Memory)
-	if r.dm != nil {
-		r.dm.uses--
+	if of.hints != nil {
+		of.hints.uses--
 	}
-	if r.buf != nil {
-		r.buf.uses--
-		r.buf.release()
+	if of.mapped != nil {
+		of.mapped.Close()
 	}
-	if r.hints != nil {
-		r.hints.uses--
-	}
-	if r.mapped != nil {
-		r.mapped.Close()
-	}
-	r.owner.hold(-1)
-	r.gone.Store(true)
-	for _, i := range r.handles {
-		drop(i.Context, i.record, "mr", i == by)
-	}
-	drop(r.Context, r.record, "mr", by == nil || r.left)
-}
-
-// importedMR is an import of a region, from this context or another one.
-type importedMR struct {
-	*Context
-	record *ibv.MR
-	of     *Region
-}
-
-// importedRegion returns the region of which the one at an address is an import, or nil.
-func importedRegion(address uint64) *Region {
-	if i := Find[importedMR](address); i != nil {
-		return i.of
-	}
-	return nil
+	of.owner.hold(-1)
+	of.gone.Store(true)
+	dropHandles(r)
+	return 0
 }
 
 // reregMR implements ibv_rereg_mr. Results below 0 encode the state of the region.
@@ -246,7 +212,7 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
 	defer r.Fabric().Unlock()
-	if r.dm != nil || r.mapped != nil || r.Base <= resource.Everywhere || flags == 0 ||
+	if r.of != r || r.dm != nil || r.mapped != nil || r.Base <= resource.Everywhere || flags == 0 ||
 		flags&^ibv.REREG_MR_FLAGS_SUPPORTED != 0 {
 		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
@@ -255,7 +221,7 @@ func reregMR(of ibv.Ptr[ibv.MR], flags ibv.ReregMRFlags, domain ibv.Ptr[ibv.PD],
 		return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 	}
 	if flags&ibv.REREG_MR_CHANGE_PD != 0 {
-		if owner = Find[PD](domain); owner == nil || owner.Device != r.Device {
+		if owner = findOn[PD](r.Context, domain); owner == nil {
 			return ibv.REREG_MR_ERR_INPUT, syscall.EINVAL
 		}
 		to.Domain = owner.domain()

@@ -41,16 +41,12 @@ func allocMW(p *PD, kind uint64) (uint64, runtime.Errno) {
 
 // deallocMW implements the slot dealloc_mw. It unbinds a bound window.
 func deallocMW(w *mw) runtime.Errno {
-	if errno := mayGo(w.Fabric(), mem.AddressOf(w.record), w, never); errno != 0 {
-		return errno
-	}
-	w.Unbind()
-	w.Device.Keys.Remove(&w.Memory)
-	w.owner.hold(-1)
-	w.Context.leave()
-	w.gone.Store(true)
-	Forget(w.record)
-	return 0
+	return destroy(w, w.record, never, func() {
+		w.Unbind()
+		w.Device.Keys.Remove(&w.Memory)
+		w.owner.hold(-1)
+		w.gone.Store(true)
+	})
 }
 
 // lastBound caches the last window and region that were looked up. The next request mostly names them again, and then
@@ -66,8 +62,8 @@ func (l *lastBound) find(window, of uint64) (*mw, *Region) {
 		l.window = Find[mw](window)
 	}
 	if l.region == nil || mem.AddressOf(l.region.record) != of || l.region.gone.Load() {
-		if l.region = Find[Region](of); l.region == nil {
-			l.region = importedRegion(of)
+		if l.region = Find[Region](of); l.region != nil {
+			l.region = l.region.of
 		}
 	}
 	return l.window, l.region
@@ -76,7 +72,7 @@ func (l *lastBound) find(window, of uint64) (*mw, *Region) {
 // fillBind fills in a request to bind a window, after the checks of posting. The caller holds QP.Post.
 func (q *QP) fillBind(r *engine.Request, window uint64, key uint32, info *ibv.MWBindInfo) runtime.Errno {
 	w, m := q.binds.find(window, uint64(info.MR))
-	if w == nil || engine.Refused(ibv.BindMWValidity(w.Kind, ibv.BindMWPostSend, q.Kind)) {
+	if w == nil || !bindable[w.Kind][q.Kind] {
 		return syscall.EINVAL
 	}
 	if info.MR != 0 && m == nil {
@@ -91,6 +87,6 @@ func binds(r *engine.Request, w *mw, m *Region, info *ibv.MWBindInfo, key uint32
 	r.Window = &w.Window
 	r.Bind = resource.Binding{Address: info.Addr, Length: info.Length, Access: info.MWAccessFlags, Key: key}
 	if m != nil {
-		r.Bind.Region = &m.Region
+		r.Bind.Region = &m.of.Region
 	}
 }

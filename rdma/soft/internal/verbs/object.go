@@ -138,6 +138,17 @@ func Find[T any, A abi.Address](address A) *T {
 	return object
 }
 
+// findOn is Find for objects of the context's device.
+func findOn[T any, P interface {
+	*T
+	owned() *Device
+}, A abi.Address](c *Context, address A) P {
+	if o := P(Find[T](address)); o != nil && o.owned() == c.Device {
+		return o
+	}
+	return nil
+}
+
 // Still reports whether an object still exists. The caller holds the lock that destroying it takes.
 func Still[T any, A abi.Address](address A, object *T) bool { return Find[T](address) == object }
 
@@ -167,12 +178,7 @@ func locked[T any, P object[T], A abi.Address](address A) P {
 
 func held[T any, P object[T]](f func(P, abi.Args) runtime.Errno) func(abi.Args) runtime.Errno {
 	return func(a abi.Args) runtime.Errno {
-		o := locked[T, P](a[0])
-		if o == nil {
-			return syscall.EINVAL
-		}
-		defer o.Fabric().Unlock()
-		return f(o, a)
+		return lockedDo(a[0], func(o P) runtime.Errno { return f(o, a) })
 	}
 }
 
@@ -200,13 +206,38 @@ func makes[T any](f func(*T, abi.Args) (uint64, runtime.Errno)) runtime.Func {
 	}
 }
 
+// lockedDo calls a function of the object at an address, with Core.Mu held. It returns EINVAL if there is no such
+// object.
+func lockedDo[T any, P object[T], A abi.Address](address A, f func(P) runtime.Errno) runtime.Errno {
+	o := locked[T, P](address)
+	if o == nil {
+		return syscall.EINVAL
+	}
+	defer o.Fabric().Unlock()
+	return f(o)
+}
+
+// destroy destroys an object of a context, unless mayGo forbids it. The function end releases the objects that it uses.
+func destroy[T, C any, P interface {
+	object[T]
+	leave()
+}](o P, record *C, busy func() bool, end func(), events ...*resource.Reports) runtime.Errno {
+	if errno := mayGo(o, record, busy, events...); errno != 0 {
+		return errno
+	}
+	end()
+	o.leave()
+	Forget(record)
+	return 0
+}
+
 // mayGo prepares the destruction of an object. It returns EBUSY if something uses the object. It waits until the
 // program has acknowledged all events of the object that it got, without the fabric's lock: if another goroutine
 // destroys the object in the meantime, it returns EINVAL.
-func mayGo[T any, A abi.Address](f *engine.Engine, address A, object *T, busy func() bool,
-	events ...*resource.Reports) runtime.Errno {
+func mayGo[T, C any, P object[T]](o P, record *C, busy func() bool, events ...*resource.Reports) runtime.Errno {
+	f := o.Fabric()
 	f.Work()
-	for Still(address, object) {
+	for Still[T](mem.AddressOf(record), o) {
 		switch {
 		case busy():
 			return syscall.EBUSY

@@ -20,20 +20,11 @@ type PD struct {
 	uses            int // of the original, by all of its handles
 	parent          *PD // protection domain of a parent domain
 	td              *td
-	of              *PD // original of an import
 	imports[PD]
 }
 
-// original returns the domain of which p is an import, or p.
-func (p *PD) original() *PD {
-	if p.of != nil {
-		return p.of
-	}
-	return p
-}
-
 // hold adds n to the number of objects in the domain. The caller holds Core.Mu.
-func (p *PD) hold(n int) { p.original().uses += n }
+func (p *PD) hold(n int) { p.of.uses += n }
 
 func allocPD(c *Context) (uint64, runtime.Errno) {
 	p, errno := c.newPD()
@@ -50,6 +41,7 @@ func (c *Context) newPD() (*PD, runtime.Errno) {
 	}
 	c.uses++
 	p := &PD{Context: c, Record: record}
+	p.of, p.handles = p, []*PD{p}
 	record.Context, record.Handle = c.Address(), c.Device.handle()
 	Enter(record, p)
 	return p, 0
@@ -57,8 +49,7 @@ func (c *Context) newPD() (*PD, runtime.Errno) {
 
 // Dealloc implements ibv_dealloc_pd. The caller holds Core.Mu.
 func (p *PD) Dealloc() runtime.Errno {
-	of := p.original()
-	if errno := mayGo(p.Fabric(), mem.AddressOf(p.Record), p, func() bool { return of.uses > 0 }); errno != 0 {
+	if errno := mayGo(p, p.Record, func() bool { return p.of.uses > 0 }); errno != 0 {
 		return errno
 	}
 	if p.parent != nil {
@@ -67,18 +58,16 @@ func (p *PD) Dealloc() runtime.Errno {
 	if p.td != nil {
 		p.td.uses--
 	}
-	for h := range handlesOf(of, &of.imports) {
-		drop(h.Context, h.Record, "pd", h == p || h.left)
-	}
+	dropHandles(p)
 	return 0
 }
 
 // domain returns the domain that keys must belong to.
 func (p *PD) domain() *resource.Domain {
 	if p.parent != nil {
-		return &p.parent.original().Domain
+		return &p.parent.of.Domain
 	}
-	return &p.original().Domain
+	return &p.of.Domain
 }
 
 // td is a thread domain: a promise of the program, which this device ignores.
@@ -88,12 +77,10 @@ type td struct {
 	uses   int
 }
 
-func allocTD(c *Context, init uint64) (uint64, runtime.Errno) {
-	if init == 0 || mem.At[ibv.TDInitAttr](init).CompMask != 0 {
+func allocTD(c *Context, attr *ibv.TDInitAttr) (uint64, runtime.Errno) {
+	if attr.CompMask != 0 {
 		return 0, syscall.EINVAL
 	}
-	c.Fabric().Mu.Lock()
-	defer c.Fabric().Unlock()
 	record, errno := allocate[ibv.TD](c.Device)
 	if errno != 0 {
 		return 0, errno
@@ -103,12 +90,7 @@ func allocTD(c *Context, init uint64) (uint64, runtime.Errno) {
 }
 
 func deallocTD(t *td) runtime.Errno {
-	if errno := mayGo(t.Fabric(), mem.AddressOf(t.record), t, func() bool { return t.uses > 0 }); errno != 0 {
-		return errno
-	}
-	t.Context.leave()
-	Forget(t.record)
-	return 0
+	return destroy(t, t.record, func() bool { return t.uses > 0 }, func() {})
 }
 
 // dmah is a DMA handle: hints about the bus between memory and an adapter. This device checks and ignores them.
@@ -125,11 +107,7 @@ const (
 )
 
 // allocDMAH implements ibv_alloc_dmah.
-func allocDMAH(c *Context, init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errno) {
-	if init == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := init.Deref()
+func allocDMAH(c *Context, attr *ibv.DMAHInitAttr) (uint64, runtime.Errno) {
 	const known = ibv.DMAH_INIT_ATTR_MASK_CPU_ID | ibv.DMAH_INIT_ATTR_MASK_PH | ibv.DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE
 	has := func(bit ibv.DMAHInitAttrMask) bool { return attr.CompMask&bit != 0 }
 	switch {
@@ -149,24 +127,12 @@ func allocDMAH(c *Context, init ibv.Ptr[ibv.DMAHInitAttr]) (uint64, runtime.Errn
 
 // deallocDMAH implements ibv_dealloc_dmah.
 func deallocDMAH(h *dmah) runtime.Errno {
-	if errno := mayGo(h.Fabric(), mem.AddressOf(h.record), h, func() bool { return h.uses > 0 }); errno != 0 {
-		return errno
-	}
-	h.Context.leave()
-	Forget(h.record)
-	return 0
+	return destroy(h, h.record, func() bool { return h.uses > 0 }, func() {})
 }
 
-func allocParentDomain(c *Context, init uint64) (uint64, runtime.Errno) {
-	if init == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := mem.At[ibv.ParentDomainInitAttr](init)
-	c.Fabric().Mu.Lock()
-	defer c.Fabric().Unlock()
-	of, with := Find[PD](uint64(attr.PD)), Find[td](uint64(attr.TD))
-	if of == nil || of.parent != nil || of.Device != c.Device || attr.TD != 0 &&
-		(with == nil || with.Device != c.Device) {
+func allocParentDomain(c *Context, attr *ibv.ParentDomainInitAttr) (uint64, runtime.Errno) {
+	of, with := findOn[PD](c, attr.PD), findOn[td](c, attr.TD)
+	if of == nil || of.parent != nil || attr.TD != 0 && with == nil {
 		return 0, syscall.EINVAL
 	}
 	// The program's allocators are not called: queues of this device are not in the program's memory.

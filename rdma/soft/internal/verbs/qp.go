@@ -96,11 +96,8 @@ func qpOf(address uint64) *QP {
 	return q
 }
 
-func createQP(p *PD, init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime.Errno) {
-	if init == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := init.Deref()
+// createQP implements ibv_create_qp.
+func createQP(p *PD, attr *ibv.QPInitAttr) (uint64, runtime.Errno) {
 	ex := ibv.QPInitAttrEx{
 		QPContext: attr.QPContext, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ, SRQ: attr.SRQ, Cap: attr.Cap,
 		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
@@ -115,11 +112,7 @@ func createQP(p *PD, init ibv.Ptr[ibv.QPInitAttr]) (uint64, runtime.Errno) {
 }
 
 // CreateQPEx implements the operation create_qp_ex.
-func CreateQPEx(c *Context, address uint64) (uint64, runtime.Errno) {
-	if address == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := mem.At[ibv.QPInitAttrEx](address)
+func CreateQPEx(c *Context, attr *ibv.QPInitAttrEx) (uint64, runtime.Errno) {
 	const known = ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD | ibv.QP_INIT_ATTR_CREATE_FLAGS |
 		ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
 	if attr.CompMask&^known != 0 {
@@ -212,40 +205,34 @@ func (q *QP) resolve(attr *ibv.QPInitAttrEx) runtime.Errno {
 		return syscall.EINVAL
 	}
 	if q.Kind == ibv.QPT_XRC_RECV { // which has neither queues nor a protection domain
-		if attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 {
-			return syscall.EINVAL
-		}
-		handle := Find[XRCD](uint64(attr.XRCD))
-		if handle == nil || handle.Device != of.Device {
+		handle := findOn[XRCD](of, attr.XRCD)
+		if attr.CompMask&ibv.QP_INIT_ATTR_XRCD == 0 || handle == nil {
 			return syscall.EINVAL
 		}
 		q.Domain, q.Cap = handle.domain, ibv.QPCap{}
 		return 0
 	}
-	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 {
+	sends, receives := findOn[cq](of, attr.SendCQ), findOn[cq](of, attr.RecvCQ)
+	q.owner = findOn[PD](of, attr.PD)
+	if attr.CompMask&ibv.QP_INIT_ATTR_PD == 0 || q.owner == nil || sends == nil {
 		return syscall.EINVAL
 	}
-	if q.owner = Find[PD](uint64(attr.PD)); q.owner == nil || q.owner.Device != of.Device {
-		return syscall.EINVAL
-	}
-	q.Protects = q.owner.domain()
-	if q.SendCQ = of.completionQueue(attr.SendCQ); q.SendCQ == nil {
-		return syscall.EINVAL
-	}
-	if q.Kind == ibv.QPT_XRC_SEND {
-		q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE = 0, 0
-	} else {
-		if q.RecvCQ = of.completionQueue(attr.RecvCQ); q.RecvCQ == nil {
+	q.Protects, q.SendCQ = q.owner.domain(), &sends.CQ
+	if q.Kind != ibv.QPT_XRC_SEND {
+		if receives == nil {
 			return syscall.EINVAL
 		}
+		q.RecvCQ = &receives.CQ
 		if attr.SRQ != 0 {
-			s := Find[SRQ](uint64(attr.SRQ))
-			if s == nil || s.Device != of.Device || engine.Refused(ibv.SRQAttachValidity(s.Kind, q.Kind)) {
+			s := findOn[SRQ](of, attr.SRQ)
+			if s == nil || engine.Refused(ibv.SRQAttachValidity(s.Kind, q.Kind)) {
 				return syscall.EINVAL
 			}
 			q.SRQ = &s.SRQ
-			q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE = 0, 0
 		}
+	}
+	if q.SRQ != nil || q.Kind == ibv.QPT_XRC_SEND {
+		q.Cap.MaxRecvWR, q.Cap.MaxRecvSGE = 0, 0
 	}
 	if q.Cap.MaxSendWR > maxQPWR || q.Cap.MaxRecvWR > maxQPWR || q.Cap.MaxSendSGE > engine.MaxSGE ||
 		q.Cap.MaxRecvSGE > engine.MaxSGE || q.Cap.MaxInlineData > maxInline {
@@ -256,14 +243,6 @@ func (q *QP) resolve(attr *ibv.QPInitAttrEx) runtime.Errno {
 		q.Cap.MaxInlineData = max(q.Cap.MaxInlineData, q.Cap.MaxSendSGE*uint32(unsafe.Sizeof(ibv.SGE{})))
 	}
 	return 0
-}
-
-// completionQueue returns the completion queue of a handle, or nil if the device has no such queue.
-func (c *Context) completionQueue(of ibv.Ptr[ibv.CQ]) *resource.CQ {
-	if q := Find[cq](uint64(of)); q != nil && q.Device == c.Device {
-		return &q.CQ
-	}
-	return nil
 }
 
 // used returns the reference counts of the objects that the queue pair uses.
@@ -288,47 +267,35 @@ func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 	if o := locked[openedQP](of); o != nil {
 		defer o.Fabric().Unlock()
 		o.dropEvents(&o.asyncs)
-		if errno := mayGo(o.Fabric(), of, o, never, &o.asyncs); errno != 0 {
+		return destroy(o, o.record, never, func() {
+			o.dropEvents(&o.asyncs)
+			q := o.of
+			q.handles = slices.DeleteFunc(q.handles, func(other *openedQP) bool { return other == o })
+			if q.closed && len(q.handles) == 0 {
+				q.end()
+			}
+		}, &o.asyncs)
+	}
+	return lockedDo(of, func(q *QP) runtime.Errno {
+		busy := func() bool { return q.User.Windows > 0 || q.Groups > 0 }
+		if errno := mayGo(q, q.record, busy); errno != 0 {
 			return errno
 		}
-		o.dropEvents(&o.asyncs)
-		q := o.of
-		q.handles = slices.DeleteFunc(q.handles, func(other *openedQP) bool { return other == o })
-		o.Context.leave()
-		Forget(o.record)
-		if q.closed && len(q.handles) == 0 {
-			q.end()
+		if len(q.handles) == 0 {
+			q.SetState(ibv.QPS_RESET)
 		}
-		return 0
-	}
-	q := locked[QP](of)
-	if q == nil {
-		return syscall.EINVAL
-	}
-	f := q.Fabric()
-	defer f.Unlock()
-	busy := func() bool { return q.User.Windows > 0 || q.Groups > 0 }
-	if errno := mayGo(f, of, q, busy); errno != 0 {
-		return errno
-	}
-	if len(q.handles) == 0 {
-		q.SetState(ibv.QPS_RESET)
-	}
-	q.dropEvents(&q.Asyncs)
-	if errno := mayGo(f, of, q, busy, &q.Asyncs); errno != 0 {
-		return errno
-	}
-	q.dropEvents(&q.Asyncs)
-	all.qps.remove(q.index)
-	q.Context.leave()
-	Forget(q.record)
-	if q.Extension != nil {
-		all.space.Free(q.Extension)
-	}
-	if q.closed = true; len(q.handles) == 0 {
-		q.end()
-	}
-	return 0
+		q.dropEvents(&q.Asyncs)
+		return destroy(q, q.record, busy, func() {
+			q.dropEvents(&q.Asyncs)
+			all.qps.remove(q.index)
+			if q.Extension != nil {
+				all.space.Free(q.Extension)
+			}
+			if q.closed = true; len(q.handles) == 0 {
+				q.end()
+			}
+		}, &q.Asyncs)
+	})
 }
 
 // end destroys a queue pair without handles.

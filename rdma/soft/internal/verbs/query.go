@@ -62,14 +62,11 @@ func (d *Device) attributes() (a ibv.DeviceAttr) {
 	return a
 }
 
-func queryDevice(c *Context, attr ibv.Ptr[ibv.DeviceAttr]) runtime.Errno {
-	if attr == 0 {
-		return syscall.EINVAL
-	}
-	if c.isGone() {
+func queryDevice(c *Context, attr *ibv.DeviceAttr) runtime.Errno {
+	if c.Device.Gone {
 		return syscall.EIO
 	}
-	*attr.Deref() = c.Device.attributes()
+	*attr = c.Device.attributes()
 	return 0
 }
 
@@ -91,9 +88,15 @@ func queryDeviceEx(c *Context, input ibv.Ptr[ibv.QueryDeviceExInput], record, si
 	v.ODPCaps.PerTransportCaps = ibv.ODPTransportCaps{RCODPCaps: everyODP,
 		UCODPCaps: datagrams&^ibv.ODP_SUPPORT_SRQ_RECV | ibv.ODP_SUPPORT_WRITE, UDODPCaps: datagrams}
 	v.XRCODPCaps = everyODP
-	n := min(size, uint64(unsafe.Sizeof(v)))
-	copy(mem.List[byte](record, int(n)), mem.List[byte](mem.AddressOf(&v), int(n)))
+	store(record, size, &v)
 	return 0
+}
+
+// store copies the part of a structure that fits in the caller's record, and returns its size.
+func store[T any](record, size uint64, v *T) uint64 {
+	n := min(size, uint64(unsafe.Sizeof(*v)))
+	copy(mem.List[byte](record, int(n)), mem.List[byte](mem.AddressOf(v), int(n)))
+	return n
 }
 
 // everyODP has the operations of connected queue pairs on on-demand regions.
@@ -108,11 +111,7 @@ const (
 )
 
 // queryRTValues implements ibv_query_rt_values_ex: the clock of timestamps.
-func queryRTValues(c *Context, record uint64) runtime.Errno {
-	if record == 0 {
-		return syscall.EINVAL
-	}
-	v := mem.At[ibv.ValuesEx](record)
+func queryRTValues(c *Context, v *ibv.ValuesEx) runtime.Errno {
 	if v.CompMask&ibv.VALUES_MASK_RAW_CLOCK == 0 {
 		v.CompMask = 0
 		return 0
@@ -148,14 +147,11 @@ func queryPort(c *Context, port uint8, record, size uint64) runtime.Errno {
 	if port != PortNum || record == 0 {
 		return syscall.EINVAL
 	}
-	if c.isGone() {
+	if c.Device.Gone {
 		return syscall.EIO
 	}
-	c.Device.On.Mu.Lock()
 	v := c.Device.port()
-	c.Device.On.Mu.Unlock()
-	n := min(size, uint64(unsafe.Sizeof(v)))
-	copy(mem.List[byte](record, int(n)), mem.List[byte](mem.AddressOf(&v), int(n)))
+	n := store(record, size, &v)
 	clear(mem.List[byte](record+n, int(size-n)))
 	return 0
 }
@@ -174,7 +170,7 @@ func queryPortSpeed(c *Context, port uint32, to ibv.Ptr[uint64]) runtime.Errno {
 	if port != PortNum || to == 0 {
 		return syscall.EINVAL
 	}
-	if c.isGone() {
+	if c.Device.Gone {
 		return syscall.EIO
 	}
 	*to.Deref() = portSpeed
@@ -207,8 +203,7 @@ func queryGIDEx(c *Context, port, index uint32, entry uint64, flags uint32, size
 		return errnos.ENODATA
 	}
 	e := c.Device.gidEntry(int(index))
-	n := min(size, uint64(unsafe.Sizeof(e)))
-	copy(mem.List[byte](entry, int(n)), mem.List[byte](mem.AddressOf(&e), int(n)))
+	store(entry, size, &e)
 	return 0
 }
 

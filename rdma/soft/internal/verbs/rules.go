@@ -16,6 +16,16 @@ var transports = [...]ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC
 var sendFlags = [...]ibv.SendFlags{ibv.SEND_FENCE, ibv.SEND_SIGNALED, ibv.SEND_SOLICITED, ibv.SEND_INLINE,
 	ibv.SEND_IP_CSUM}
 
+// bindable has the generated table's answers for binds by requests, by type of window and of queue pair.
+var bindable = func() (all [ibv.MW_TYPE_2 + 1][ibv.QPT_XRC_RECV + 1]bool) {
+	for _, kind := range transports {
+		for mw := ibv.MW_TYPE_1; mw <= ibv.MW_TYPE_2; mw++ {
+			all[mw][kind] = !engine.Refused(ibv.BindMWValidity(mw, ibv.BindMWPostSend, kind))
+		}
+	}
+	return all
+}()
+
 // opcodeRule is the generated tables' entry for an operation on a type of queue pair.
 type opcodeRule struct {
 	posts, Builds bool          // by ibv_post_send; by ibv_wr_*

@@ -46,11 +46,11 @@ func (h *host) fillSlots() (err error) {
 	}
 	set(&o.AllocMW, call(creates(abi.New1(allocMW))))
 	set(&o.DeallocMW, call(abi.Number(held(abi.After0(deallocMW)))))
-	set(&x.QueryPort, call(abi.Number(found(abi.After3(queryPort)))))
+	set(&x.QueryPort, call(abi.Number(held(abi.After3(queryPort)))))
 	set(&x.QueryDeviceEx, call(abi.Number(found(abi.After3(queryDeviceEx)))))
-	set(&x.QueryRTValues, call(abi.Number(found(abi.After1(queryRTValues)))))
+	set(&x.QueryRTValues, call(abi.Number(found(abi.AfterRecord(queryRTValues)))))
 	set(&x.AdviseMR, call(abi.Number(held(abi.After4(adviseMR)))))
-	set(&x.AllocDM, call(makes(abi.New1(allocDM))))
+	set(&x.AllocDM, call(creates(abi.NewRecord(allocDM))))
 	set(&x.FreeDM, call(abi.Number(held(abi.After0(freeDM)))))
 	set(&x.RegDMMR, call(creates(abi.New4(regDMMR))))
 	set(&x.AllocNullMR, call(creates(abi.New0(allocNullMR))))
@@ -59,18 +59,18 @@ func (h *host) fillSlots() (err error) {
 		a[0], a[1] = a[1], a[0]
 		return held(abi.After3(memcpyFromDM))(a)
 	})))
-	set(&x.AllocTD, call(makes(abi.New1(allocTD))))
-	set(&x.AllocParentDomain, call(makes(abi.New1(allocParentDomain))))
-	set(&x.CreateCQEx, call(makes(abi.New1(createCQEx))))
-	set(&x.CreateQPEx, call(makes(abi.New1(CreateQPEx))))
-	set(&x.OpenQP, call(makes(abi.New1(openQP))))
-	set(&x.CreateSRQEx, call(makes(abi.New1(CreateSRQEx))))
-	set(&x.OpenXRCD, call(makes(abi.New1(OpenXRCD))))
+	set(&x.AllocTD, call(creates(abi.NewRecord(allocTD))))
+	set(&x.AllocParentDomain, call(creates(abi.NewRecord(allocParentDomain))))
+	set(&x.CreateCQEx, call(makes(abi.NewRecord(createCQEx))))
+	set(&x.CreateQPEx, call(makes(abi.NewRecord(CreateQPEx))))
+	set(&x.OpenQP, call(creates(abi.NewRecord(openQP))))
+	set(&x.CreateSRQEx, call(makes(abi.NewRecord(CreateSRQEx))))
+	set(&x.OpenXRCD, call(makes(abi.NewRecord(OpenXRCD))))
 	set(&x.DeallocTD, call(abi.Number(held(abi.After0(deallocTD)))))
 	set(&x.CloseXRCD, call(abi.Number(held(abi.After0((*XRCD).Close)))))
-	set(&x.GetSRQNum, call(abi.Number(found(abi.After1(srqNumber)))))
+	set(&x.GetSRQNum, call(abi.Number(found(abi.AfterRecord(srqNumber)))))
 	set(&x.PostSRQOps, postSRQOps)
-	set(&x.ModifyCQ, call(abi.Number(held(abi.After1(modifyCQ)))))
+	set(&x.ModifyCQ, call(abi.Number(held(abi.AfterRecord(modifyCQ)))))
 
 	h.fillBuilders(set)
 	h.fillReaders(set)
@@ -93,7 +93,7 @@ func (h *host) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 	set(&q.WRFlush, remoteOp(ibv.WR_FLUSH, func(r *engine.Request, length, placement, level uint64) {
 		r.Operand, r.Swap = length, uint64(uint8(placement))|uint64(uint8(level))<<32
 	}))
-	set(&q.WRAtomicWrite, wrAtomicWrite)
+	set(&q.WRAtomicWrite, slotOf(wrAtomicWrite))
 	set(&q.WRSend, slotOf(func(q *QP, _, _, _, _, _ uint64) { q.begin(ibv.WR_SEND) }))
 	set(&q.WRSendImm, withImm(ibv.WR_SEND_WITH_IMM))
 	set(&q.WRSendInv, withImm(ibv.WR_SEND_WITH_INV))
@@ -138,17 +138,10 @@ func (s *slots) builder(to *ibv.QPEx, ops ibv.QPCreateSendOpsFlags) {
 	base, of := to.QPBase, s.qp
 	*to = of
 	to.QPBase = base
-	for flag, slot := range map[ibv.QPCreateSendOpsFlags]*ibv.FuncPtr{
-		ibv.QP_EX_WITH_RDMA_WRITE: &to.WRRDMAWrite, ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM: &to.WRRDMAWriteImm,
-		ibv.QP_EX_WITH_SEND:          &to.WRSend,
-		ibv.QP_EX_WITH_SEND_WITH_IMM: &to.WRSendImm, ibv.QP_EX_WITH_RDMA_READ: &to.WRRDMARead,
-		ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP:   &to.WRAtomicCmpSwp,
-		ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD: &to.WRAtomicFetchAdd, ibv.QP_EX_WITH_LOCAL_INV: &to.WRLocalInv,
-		ibv.QP_EX_WITH_BIND_MW:       &to.WRBindMW,
-		ibv.QP_EX_WITH_SEND_WITH_INV: &to.WRSendInv, ibv.QP_EX_WITH_FLUSH: &to.WRFlush,
-		ibv.QP_EX_WITH_ATOMIC_WRITE: &to.WRAtomicWrite,
-	} {
-		if ops&flag == 0 {
+	for i, slot := range [len(SendOps)]*ibv.FuncPtr{&to.WRRDMAWrite, &to.WRRDMAWriteImm, &to.WRSend, &to.WRSendImm,
+		&to.WRRDMARead, &to.WRAtomicCmpSwp, &to.WRAtomicFetchAdd, &to.WRLocalInv, &to.WRBindMW, &to.WRSendInv,
+		&to.WRSendTSO, &to.WRFlush, &to.WRAtomicWrite} { // in the order of SendOps
+		if ops&(1<<i) == 0 {
 			*slot = 0
 		}
 	}

@@ -30,11 +30,7 @@ type SRQ struct {
 	asyncs resource.Reports
 }
 
-func createSRQ(p *PD, init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
-	if init == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := init.Deref()
+func createSRQ(p *PD, attr *ibv.SRQInitAttr) (uint64, runtime.Errno) {
 	s, errno := p.Context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr,
 		SRQType: ibv.SRQT_BASIC}, p, nil, nil)
 	if errno != 0 {
@@ -45,56 +41,34 @@ func createSRQ(p *PD, init ibv.Ptr[ibv.SRQInitAttr]) (uint64, runtime.Errno) {
 }
 
 // CreateSRQEx implements the operation create_srq_ex.
-func CreateSRQEx(c *Context, address uint64) (uint64, runtime.Errno) {
-	if address == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := mem.At[ibv.SRQInitAttrEx](address)
+func CreateSRQEx(c *Context, attr *ibv.SRQInitAttrEx) (uint64, runtime.Errno) {
 	of := *attr
+	has := func(bits ibv.SRQInitAttrMask) bool { return of.CompMask&bits == bits }
 	if of.CompMask >= ibv.SRQ_INIT_ATTR_RESERVED {
 		return 0, syscall.EOPNOTSUPP
 	}
-	if of.CompMask&ibv.SRQ_INIT_ATTR_PD == 0 {
-		return 0, syscall.EINVAL
-	}
-	if of.CompMask&ibv.SRQ_INIT_ATTR_TYPE == 0 {
+	if !has(ibv.SRQ_INIT_ATTR_TYPE) {
 		of.SRQType = ibv.SRQT_BASIC
 	}
 	c.Fabric().Mu.Lock()
 	defer c.Fabric().Unlock()
-	p := Find[PD](uint64(of.PD))
-	if p == nil || p.Device != c.Device {
+	p, q, x := findOn[PD](c, of.PD), findOn[cq](c, of.CQ), findOn[XRCD](c, of.XRCD)
+	var queue *resource.CQ
+	var domain *resource.XRCDomain
+	switch {
+	case !has(ibv.SRQ_INIT_ATTR_PD) || p == nil:
 		return 0, syscall.EINVAL
-	}
-	var d *resource.XRCDomain
-	var q *resource.CQ
-	switch of.SRQType {
-	case ibv.SRQT_BASIC:
-	case ibv.SRQT_XRC, ibv.SRQT_TM:
-		if of.CompMask&ibv.SRQ_INIT_ATTR_CQ == 0 {
-			return 0, syscall.EINVAL
-		}
-		queue := Find[cq](uint64(of.CQ))
-		if queue == nil || queue.Device != c.Device {
-			return 0, syscall.EINVAL
-		}
-		q = &queue.CQ
-		if of.SRQType == ibv.SRQT_XRC {
-			if of.CompMask&ibv.SRQ_INIT_ATTR_XRCD == 0 {
-				return 0, syscall.EINVAL
-			}
-			handle := Find[XRCD](uint64(of.XRCD))
-			if handle == nil || handle.Device != c.Device {
-				return 0, syscall.EINVAL
-			}
-			d = handle.domain
-		} else if of.CompMask&ibv.SRQ_INIT_ATTR_TM == 0 || checkTags(&of.TMCap) != 0 {
-			return 0, syscall.EINVAL
-		}
+	case of.SRQType == ibv.SRQT_BASIC:
+	case !has(ibv.SRQ_INIT_ATTR_CQ) || q == nil:
+		return 0, syscall.EINVAL
+	case of.SRQType == ibv.SRQT_XRC && has(ibv.SRQ_INIT_ATTR_XRCD) && x != nil:
+		queue, domain = &q.CQ, x.domain
+	case of.SRQType == ibv.SRQT_TM && has(ibv.SRQ_INIT_ATTR_TM) && validTags(&of.TMCap):
+		queue = &q.CQ
 	default:
 		return 0, syscall.EINVAL
 	}
-	s, errno := c.newSRQ(&of, p, d, q)
+	s, errno := c.newSRQ(&of, p, domain, queue)
 	if errno != 0 {
 		return 0, errno
 	}
@@ -141,21 +115,18 @@ func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, 
 }
 
 func DestroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
-	s := locked[SRQ](of)
-	if s == nil {
-		return syscall.EINVAL
-	}
-	f := s.Fabric()
-	defer f.Unlock()
-	if errno := mayGo(f, of, s, func() bool { return s.SRQ.Uses > 0 }, &s.asyncs); errno != 0 {
-		return errno
-	}
+	return lockedDo(of, func(s *SRQ) runtime.Errno {
+		return destroy(s, s.record, func() bool { return s.SRQ.Uses > 0 }, s.end, &s.asyncs)
+	})
+}
+
+// end releases the objects that the queue uses.
+func (s *SRQ) end() {
 	s.dropEvents(&s.asyncs)
-	f.Numbers.Remove(s.Number)
+	s.Fabric().Numbers.Remove(s.Number)
 	s.Gone = true
 	all.srqs.remove(s.index)
 	s.owner.hold(-1)
-	s.Context.leave()
 	if s.Domain != nil {
 		s.Domain.Uses--
 		if s.Domain.PDs[s.Recvs.Domain]--; s.Domain.PDs[s.Recvs.Domain] == 0 {
@@ -165,8 +136,6 @@ func DestroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
 	if s.CQ != nil {
 		s.CQ.Uses--
 	}
-	Forget(s.record)
-	return 0
 }
 
 func modifySRQ(s *SRQ, to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMask) runtime.Errno {
@@ -193,23 +162,17 @@ func modifySRQ(s *SRQ, to ibv.Ptr[ibv.SRQAttr], mask ibv.SRQAttrMask) runtime.Er
 	return 0
 }
 
-func querySRQ(s *SRQ, to ibv.Ptr[ibv.SRQAttr]) runtime.Errno {
-	if to == 0 {
-		return syscall.EINVAL
-	}
-	*to.Deref() = ibv.SRQAttr{MaxWR: s.Recvs.Capacity, MaxSGE: s.Recvs.MaxSGE, SRQLimit: s.Limit}
+func querySRQ(s *SRQ, to *ibv.SRQAttr) runtime.Errno {
+	*to = ibv.SRQAttr{MaxWR: s.Recvs.Capacity, MaxSGE: s.Recvs.MaxSGE, SRQLimit: s.Limit}
 	return 0
 }
 
 // srqNumber implements ibv_get_srq_num: the number by which XRC senders name a queue. Others have none.
-func srqNumber(s *SRQ, number uint64) runtime.Errno {
-	switch {
-	case number == 0:
-		return syscall.EINVAL
-	case engine.Refused(ibv.SRQOpValidity(s.Kind, ibv.SRQGetNum)):
+func srqNumber(s *SRQ, number *uint32) runtime.Errno {
+	if engine.Refused(ibv.SRQOpValidity(s.Kind, ibv.SRQGetNum)) {
 		return syscall.EOPNOTSUPP
 	}
-	*mem.At[uint32](number) = s.Number
+	*number = s.Number
 	return 0
 }
 
@@ -227,12 +190,9 @@ func postSRQRecv(address, wr, bad, _, _, _ uint64) (uint64, runtime.Errno) {
 	return s.Recvs.Post(wr, bad), 0
 }
 
-// checkTags checks the requested attributes of a tag-matching queue.
-func checkTags(c *ibv.TMCap) runtime.Errno {
-	if c.MaxNumTags == 0 || c.MaxNumTags > maxTags || c.MaxOps == 0 || c.MaxOps > maxTagOps {
-		return syscall.EINVAL
-	}
-	return 0
+// validTags checks the requested attributes of a tag-matching queue.
+func validTags(c *ibv.TMCap) bool {
+	return c.MaxNumTags > 0 && c.MaxNumTags <= maxTags && c.MaxOps > 0 && c.MaxOps <= maxTagOps
 }
 
 // postSRQOps implements the operation post_srq_ops.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma/soft/internal/fd"
-	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -19,11 +18,7 @@ type XRCD struct {
 	domain *resource.XRCDomain
 }
 
-func OpenXRCD(c *Context, address uint64) (uint64, runtime.Errno) {
-	if address == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := mem.At[ibv.XRCDInitAttr](address)
+func OpenXRCD(c *Context, attr *ibv.XRCDInitAttr) (uint64, runtime.Errno) {
 	const needs = ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS
 	if attr.CompMask != needs {
 		return 0, syscall.EINVAL
@@ -67,33 +62,20 @@ const (
 
 // Close implements ibv_close_xrcd. The caller holds Core.Mu.
 func (x *XRCD) Close() runtime.Errno {
-	f := x.Fabric()
-	last := func() bool { return x.domain.Handles == 1 }
-	if errno := mayGo(f, mem.AddressOf(x.record), x, func() bool { return last() && x.domain.Uses > 0 }); errno != 0 {
-		return errno
-	}
-	if last() {
-		delete(x.Device.inodes, x.domain.File)
-	}
-	x.domain.Handles--
-	x.Context.leave()
-	Forget(x.record)
-	return 0
+	d := x.domain
+	return destroy(x, x.record, func() bool { return d.Handles == 1 && d.Uses > 0 }, func() {
+		if d.Handles--; d.Handles == 0 {
+			delete(x.Device.inodes, d.File)
+		}
+	})
 }
 
 // openQP implements ibv_open_qp: another handle of a receiving XRC queue pair.
-func openQP(c *Context, address uint64) (uint64, runtime.Errno) {
-	if address == 0 {
-		return 0, syscall.EINVAL
-	}
-	attr := mem.At[ibv.QPOpenAttr](address)
+func openQP(c *Context, attr *ibv.QPOpenAttr) (uint64, runtime.Errno) {
 	const needs = ibv.QP_OPEN_ATTR_NUM | ibv.QP_OPEN_ATTR_XRCD | ibv.QP_OPEN_ATTR_TYPE
-	f := c.Fabric()
-	f.Mu.Lock()
-	defer f.Unlock()
-	handle := Find[XRCD](uint64(attr.XRCD))
+	f, handle := c.Fabric(), findOn[XRCD](c, attr.XRCD)
 	if attr.CompMask&needs != needs || attr.CompMask >= ibv.QP_OPEN_ATTR_RESERVED || attr.QPType != ibv.QPT_XRC_RECV ||
-		handle == nil || handle.Device != c.Device {
+		handle == nil {
 		return 0, syscall.EINVAL
 	}
 	of := original(func(q *QP) bool { return q.Number == attr.QPNum && q.On == f })

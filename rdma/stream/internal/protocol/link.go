@@ -3,6 +3,7 @@
 package protocol
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -46,9 +47,12 @@ type Link struct {
 	key        uint64 // of the connection, shifted to its position in wr_ids
 	sends      *rdma.SendBatch
 	Recvs      *rdma.RecvBatch
-	RecvsOut   int // number of posted receives that have not completed
-	Inline     int // maximum inline bytes of a request
-	maxControl int // maximum bytes of a control message
+	RecvsOut   int            // number of posted receives that have not completed
+	Inline     int            // maximum inline bytes of a request
+	maxControl int            // maximum bytes of a control message
+	split      bool           // IsSplit
+	quiet      bool           // nothing may be sent before the peer's first message
+	word       [wordSize]byte // of the next message after a write
 
 	staging []byte // ring of data to send
 
@@ -87,6 +91,7 @@ type Options struct {
 	Key    uint32   // of the connection's completions
 	Pool   *Pool
 
+	Passive  bool // the connection was accepted
 	OnDemand bool // pages are allocated on first use; the device does not pin them
 }
 
@@ -98,12 +103,28 @@ func (r Reads) AtMost(limit Reads) Reads {
 	return Reads{min(r.Ours, limit.Ours), min(r.Theirs, limit.Theirs)}
 }
 
-// Entries returns the number of completions that a connection may have in its completion queue.
-func Entries(p Protocol) int {
-	if _, ok := p.(*RSocket); ok {
-		return sendDepth + rsocketDepth
+// IsSplit reports whether a device lacks immediate data, as all iWARP devices do. Its connections send a plain write
+// followed by a message with the word that the immediate data would contain.
+func IsSplit(d *rdma.Device) bool { return d.Info().Transport == ibv.TRANSPORT_IWARP }
+
+// wordSize is the size of the message after a write, in bytes.
+const wordSize = 4
+
+// requests returns the maximum number of send requests in flight.
+func requests(split bool) int {
+	if split {
+		return 2 * sendDepth
 	}
-	return sendDepth + StreamDepth
+	return sendDepth
+}
+
+// Entries returns the number of completions that a connection may have in its queue. Unsignaled requests complete if they
+// fail.
+func Entries(p Protocol, d *rdma.Device) int {
+	if _, ok := p.(*RSocket); ok {
+		return requests(IsSplit(d)) + rsocketDepth
+	}
+	return requests(IsSplit(d)) + StreamDepth
 }
 
 // Limits of Buffer.
@@ -129,9 +150,15 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	if err != nil {
 		return err
 	}
+	d, err := over.Device()
+	if err != nil {
+		return err
+	}
+	l.split = IsSplit(d)
+	l.quiet = l.split && options.Passive // a rule of iWARP (RFC 5044, 7.1.3)
 	l.pool, l.key, l.Reads = options.Pool, uint64(options.Key)<<keyShift, options.Reads
 	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: options.CQ.Ptr(), RecvCQ: options.CQ.Ptr(), Cap: ibv.QPCap{
-		MaxSendWR: sendDepth, MaxRecvWR: uint32(want.recvs), MaxSendSGE: 1, MaxRecvSGE: uint32(want.sges),
+		MaxSendWR: uint32(requests(l.split)), MaxRecvWR: uint32(want.recvs), MaxSendSGE: 1, MaxRecvSGE: uint32(want.sges),
 		MaxInlineData: MaxInline,
 	}}
 	if l.QP, err = over.CreateQP(pd, attr, rdma.QueueOptions{}); err != nil {
@@ -229,6 +256,36 @@ func (l *Link) setControl(w rdma.SendRequest, b []byte) {
 	w.SGE(r.Address+uint64(at), uint32(len(b)), r.LKey)
 }
 
+// write starts a write with a word for the peer: immediate data, or the message that afterWrite adds.
+func (l *Link) write(at uint64, key uint32, word ibv.BE32) rdma.SendRequest {
+	l.sends.Reset()
+	if l.split {
+		return l.sends.Write(l.key|splitID, at, key)
+	}
+	return l.sends.WriteImm(l.sendID(), at, key, word)
+}
+
+// afterWrite returns the request whose completion is that of a write: the write itself, or the message with its word.
+func (l *Link) afterWrite(w rdma.SendRequest, order binary.ByteOrder, word uint32) rdma.SendRequest {
+	if !l.split {
+		return w
+	}
+	order.PutUint32(l.word[:], word)
+	return l.sends.Send(l.sendID()).Inline(l.word[:])
+}
+
+// isWord reports whether a receive contains the word of a write.
+func (l *Link) isWord(wc *ibv.WC) bool {
+	return l.split && wc.Opcode == ibv.WC_RECV && wc.ByteLen == wordSize
+}
+
+// writeOf returns the completion that a write with immediate data would have for a word.
+func writeOf(word uint32) *ibv.WC {
+	wc := &ibv.WC{Opcode: ibv.WC_RECV_RDMA_WITH_IMM, WCFlags: ibv.WC_WITH_IMM}
+	*wc.ImmData() = ibv.ToBE32(word)
+	return wc
+}
+
 // post posts the request in the batch, which contains n bytes of the program's data.
 func (l *Link) post(w rdma.SendRequest, signaled bool, n int) error {
 	if signaled || l.Messages%signalEvery == signalEvery-1 {
@@ -264,14 +321,20 @@ func (l *Link) Probe(address uint64, rkey uint32) error {
 // ProbeDone records that the peer's device has acknowledged a probe.
 func (l *Link) ProbeDone() { l.probing, l.Answered = 0, true }
 
-// probeID is the bits of a probe's wr_id, which differ from those of a fetch.
-const probeID = fetchBit | 1
+// probeID is the bits of a probe's wr_id, which differ from those of a fetch. Writes with splitID complete only if they
+// fail, like fetches.
+const (
+	probeID = fetchBit | 1
+	splitID = fetchBit
+)
 
 // IsProbe reports whether a wr_id belongs to a probe.
 func IsProbe(wrID uint64) bool { return wrID&(recvBit|probeID) == probeID }
 
 // mayPost reports whether the send queue has a free slot.
-func (l *Link) mayPost() bool { return l.Messages-l.Completed+l.reading+l.probing < sendDepth }
+func (l *Link) mayPost() bool {
+	return l.Messages-l.Completed+l.reading+l.probing < sendDepth && !l.quiet
+}
 
 // SendDone records that the sends up to the one with the wr_id have completed. The peer has acknowledged them; if
 // failed, the last one is the first that failed, and the peer has acknowledged those before it.

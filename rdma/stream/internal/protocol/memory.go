@@ -183,7 +183,7 @@ func (m *memory) make() (err error) {
 	if m.staged, err = rdma.NewBuffer(m.shape.staged, rdma.MapOptions{}); err != nil {
 		return err
 	}
-	if m.sends, err = rdma.NewSendBatch(1, 1, MaxInline); err != nil {
+	if m.sends, err = rdma.NewSendBatch(2, 1, MaxInline); err != nil {
 		return err
 	}
 	m.recvs, err = rdma.NewRecvBatch(m.shape.recvs, m.shape.sges)

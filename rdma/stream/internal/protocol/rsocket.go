@@ -21,6 +21,7 @@ type RSocket struct {
 	Link
 	ring    []byte // the peer writes data here
 	targets []byte // this side's list: the peer writes announcements here
+	words   []byte // received words of writes, if the link is split
 
 	arrived, read            uint64 // total bytes written to the ring, and read from it
 	announced                uint64 // total bytes that the peer may write
@@ -50,16 +51,18 @@ func (r *RSocket) Objects() *Link { return &r.Link }
 func (r *RSocket) Open(over Device, options Options) error {
 	size := options.Buffer
 	r.mapped = make([]mapped, options.Maps)
-	want := demand{rsocketDepth, 1, size + targetEntries*targetSize + options.Maps*mappedSize, mappedSize}
+	lists := targetEntries*targetSize + options.Maps*mappedSize
+	want := demand{rsocketDepth, 1, size + lists + rsocketDepth*wordSize, mappedSize}
 	if err := r.Link.open(over, options, want); err != nil {
 		return err
 	}
-	r.ring, r.targets = r.memory.inbound.Bytes()[:size], r.memory.inbound.Bytes()[size:]
+	in := r.memory.inbound.Bytes()
+	r.ring, r.targets, r.words = in[:size], in[size:size+lists], in[size+lists:]
 	r.announced = uint64(size / 2)
 	r.nextTarget = 1
 	r.nextWindow = 1
-	for range rsocketDepth {
-		r.Recvs.Recv(r.recvID(0))
+	for place := range uint64(rsocketDepth) {
+		r.addPlace(place)
 	}
 	return r.PostRecvs()
 }
@@ -103,7 +106,7 @@ func (r *RSocket) Room(n int, lent bool) int {
 
 // roomHere returns how many of n bytes this side's send queue and staging have room for.
 func (r *RSocket) roomHere(n int, lent bool) int {
-	if r.Messages-r.Completed+maxControls >= sendDepth {
+	if r.Messages-r.Completed+maxControls >= sendDepth || r.quiet {
 		return 0
 	}
 	room := min(uint64(n), maxPiece)
@@ -118,12 +121,12 @@ func (r *RSocket) PostData(p Piece) (bool, error) {
 	if r.over || r.Room(p.Len(), p.isLent()) < p.Len() {
 		return false, nil
 	}
-	r.sends.Reset()
-	w := r.sends.WriteImm(r.sendID(), to.address, to.key, word(opData, uint32(p.Len())))
+	imm := word(opData, uint32(p.Len()))
+	w := r.write(to.address, to.key, imm)
 	if err := r.data(w, p); err != nil {
 		return false, err
 	}
-	if err := r.post(w, r.mustSignal(p), p.Len()); err != nil {
+	if err := r.post(r.afterWrite(w, binary.NativeEndian, imm.Host()), r.mustSignal(p), p.Len()); err != nil {
 		return false, err
 	}
 	to.address += uint64(p.Len())
@@ -136,6 +139,10 @@ func (r *RSocket) PostData(p Piece) (bool, error) {
 
 // Received handles a message. peer has the flags of earlier messages; the result has the flags of this one.
 func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
+	r.quiet = false
+	if r.isWord(wc) {
+		wc = r.written(binary.NativeEndian.Uint32(r.words[placeOf(wc.WRID)*wordSize:]))
+	}
 	if wc.Opcode != ibv.WC_RECV_RDMA_WITH_IMM {
 		return 0, fmt.Errorf("%w: %v of %d bytes", errRSocket, wc.Opcode, wc.ByteLen)
 	}
@@ -158,7 +165,9 @@ func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 		switch wc.ByteLen {
 		case 0:
 		case targetSize:
-			r.windows[r.nextWindow] = parseTarget(r.targets[r.nextWindow*targetSize:])
+			entry := r.targets[r.nextWindow*targetSize:][:targetSize]
+			r.windows[r.nextWindow] = parseTarget(entry)
+			clear(entry)
 			r.nextWindow = (r.nextWindow + 1) % targetEntries
 		default:
 			return 0, fmt.Errorf("%w: an announcement of %d bytes", errRSocket, wc.ByteLen)
@@ -187,7 +196,34 @@ func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 	return 0, fmt.Errorf("%w: message %#08x", errRSocket, imm)
 }
 
-func (r *RSocket) AddRecv(*ibv.WC) { r.Recvs.Recv(r.recvID(0)) }
+// written returns the completion of a write with immediate data for that of a word. The device does not report how much
+// the peer has written: an announcement is an entry of the list that is not empty.
+func (r *RSocket) written(word uint32) *ibv.WC {
+	wc := writeOf(word)
+	switch op, value := word>>opShift, word&(1<<opShift-1); op {
+	case opData:
+		wc.ByteLen = value
+	case opSGL:
+		entry := r.targets[r.nextWindow*targetSize:][:targetSize]
+		if parseTarget(entry).length > 0 {
+			wc.ByteLen = targetSize
+		}
+	case opMap:
+		wc.ByteLen = mappedSize
+	}
+	return wc
+}
+
+func (r *RSocket) AddRecv(wc *ibv.WC) { r.addPlace(placeOf(wc.WRID)) }
+
+// addPlace adds a receive, with room for a word if the link is split.
+func (r *RSocket) addPlace(place uint64) {
+	w := r.Recvs.Recv(r.recvID(place))
+	if r.split {
+		m := r.memory.inboundMR.Region()
+		w.SGE(m.Address+uint64(len(r.ring)+len(r.targets))+place*wordSize, wordSize, m.LKey)
+	}
+}
 
 // SendPending sends pending notifications one at a time. It sends nothing to a peer that has disconnected, whose memory
 // may be gone.
@@ -234,18 +270,17 @@ func (r *RSocket) mayControl() bool {
 
 // postControl sends a control message and writes b, if any, to an address in the peer's list.
 func (r *RSocket) postControl(imm ibv.BE32, at uint64, b []byte) error {
-	r.sends.Reset()
 	var key uint32
 	if b != nil {
 		key = r.peer.list.key
 	}
-	w := r.sends.WriteImm(r.sendID(), at, key, imm)
+	w := r.write(at, key, imm)
 	if b != nil {
 		r.setControl(w, b)
 	}
 	r.controls[r.unfinished] = r.Messages
 	r.unfinished++
-	return r.post(w, true, 0)
+	return r.post(r.afterWrite(w, binary.NativeEndian, imm.Host()), true, 0)
 }
 
 func (r *RSocket) ProbeAt() (address uint64, rkey uint32) {

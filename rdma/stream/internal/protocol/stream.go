@@ -3,6 +3,7 @@
 package protocol
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -119,10 +120,11 @@ func (s *Stream) slotFree(kept uint64) bool {
 	return s.outstanding()+kept < uint64(s.peer.depth) && s.mayPost()
 }
 
-// mustReport reports whether a control message should be sent and may be: for flags, for many handled messages, for a quarter
-// of the ring that was read, or for a fetched offer.
+// mustReport reports whether a control message should be sent and may be: for flags, for many handled messages, for a
+// quarter of the ring that was read, or for a fetched offer. The peer of a split link may be waiting for a first message.
 func (s *Stream) mustReport(flags Flags, many uint64) bool {
-	return flags != 0 || s.handled-s.reportedHandled >= many && s.slotFree(0) ||
+	return flags != 0 || s.split && s.Messages == 0 && s.slotFree(0) ||
+		s.handled-s.reportedHandled >= many && s.slotFree(0) ||
 		(s.read-s.reportedRead >= uint64(len(s.ring))/ringParts || s.Fetched != s.reportedFetched) && s.slotFree(keptByBytes)
 }
 
@@ -166,13 +168,12 @@ func (s *Stream) PostData(p Piece) (_ bool, err error) {
 			return err == nil, err
 		}
 	}
-	s.sends.Reset()
-	size := uint64(s.peer.size)
-	w := s.sends.WriteImm(s.sendID(), s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(uint32(p.Len())))
+	size, n := uint64(s.peer.size), uint32(p.Len())
+	w := s.write(s.peer.ring+s.sent%size, s.peer.rkey, ibv.ToBE32(n))
 	if err := s.data(w, p); err != nil {
 		return false, err
 	}
-	if err := s.post(w, s.mustSignal(p), p.Len()); err != nil {
+	if err := s.post(s.afterWrite(w, binary.BigEndian, n), s.mustSignal(p), p.Len()); err != nil {
 		return false, err
 	}
 	s.sent += uint64(p.Len())
@@ -200,6 +201,11 @@ func (s *Stream) postMessage(c control, signaled bool, n int) error {
 
 func (s *Stream) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 	peer |= s.held
+	s.quiet = false
+	if s.isWord(wc) { // the device does not report how much the peer has written
+		wc = writeOf(binary.BigEndian.Uint32(s.slots[placeOf(wc.WRID)*offerSize:]))
+		wc.ByteLen = wc.ImmData().Host()
+	}
 	switch free := uint64(len(s.ring)) - (s.landed - s.read); {
 	case IsFetch(wc.WRID):
 		return s.fetchDone(), nil

@@ -10,9 +10,10 @@ import (
 )
 
 // Each side of a stream has a ring that the other side writes data into: a write with immediate data for each piece,
-// whose immediate data is the number of bytes. All other messages are control messages into a receive. They contain the
-// total number of bytes read from the ring and of messages handled, from which the sender computes the room in the ring
-// and the number of posted receives.
+// whose immediate data is the number of bytes. On iWARP, which lacks immediate data, the number follows the write in a
+// message of 4 bytes, and the side that accepted sends nothing before the other side's first message. All other messages
+// are control messages into a receive. They contain the total number of bytes read from the ring and of messages
+// handled, from which the sender computes the room in the ring and the number of posted receives.
 //
 // A control message may also offer a piece of data by address, key and length. The other side fetches it: it reads the
 // piece into the place in its ring where it would have been written, one offer after the other, and reports in its
