@@ -116,7 +116,7 @@ func misusedRing(t *testing.T, m *misuse) {
 	wr := &ibv.SendWR{WRID: 99, Opcode: ibv.WR_SEND}
 	require.NoError(t, libibverbs.PostSend(q.C(), wr, new(ibv.Ptr[ibv.SendWR])))
 	send(t, q, func(b *rdma.SendBatch) { b.Send(1).Signaled() })
-	found(t, query(q), q, "another request stands in block")
+	found(t, query(q), q, "has a different request")
 }
 
 func misusedReceives(t *testing.T, m *misuse) {
