@@ -555,7 +555,8 @@ func TestNativeMissing(t *testing.T) {
 					CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS})
 				return err
 			},
-			"counters": func() error { _, err := d.CreateCounters(nil); return err },
+			"counters":           func() error { _, err := d.CreateCounters(nil); return err },
+			"completion counter": func() error { _, err := d.CreateCompCntr(&ibv.CompCntrInitAttr{}); return err },
 			"flow": func() error {
 				qp, err := d.NewUD(rdma.QPParts{})
 				keep(t, qp, err)

@@ -22,6 +22,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
+	manager "github.com/goverbs/goverbs/generated/librdmacm"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
@@ -248,6 +249,11 @@ func TestConnectionXRC(t *testing.T) {
 	go func() { connected <- client.Connect(ctx, nil, nil) }()
 	server, _, err := listener.GetRequest(ctx)
 	require.NoError(t, err)
+	plain := ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 2, MaxSGE: 1}} // package cm calls rdma_create_srq_ex
+	require.NoError(t, manager.CreateSRQ(server.C(), nil, &plain))
+	var unused uint32
+	require.NoError(t, verbs.GetSRQNum(server.C().SRQ.Deref(), &unused), "it is of XRC")
+	manager.DestroySRQ(server.C())
 	srq, err := server.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, ibv.SRQT_XRC, srq.Type())

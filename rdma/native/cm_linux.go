@@ -389,8 +389,10 @@ func (b *Backend) putDevice(d *cmDevice) {
 	if b.deallocPD(d.pd) == 0 { // not while the program has objects in it
 		d.pd = 0
 	}
-	if status, _ := b.closeXRCD(d.xrcd, 0, 0, 0, 0, 0); d.xrcd != 0 && status == 0 {
-		d.xrcd = 0
+	if d.xrcd != 0 {
+		if errno, _ := b.closeXRCD(d.xrcd, 0, 0, 0, 0, 0); errno == 0 {
+			d.xrcd = 0
+		}
 	}
 }
 

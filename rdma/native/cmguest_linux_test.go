@@ -192,3 +192,25 @@ func TestGuestStream(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "echo", string(answer))
 }
+
+// TestGuestXRC: identifiers of a device without XRC exist, but have no queues, and the error names rdma-core.
+func TestGuestXRC(t *testing.T) {
+	_, ctx, at := manager(t, 7480)
+	b, err := native.Open()
+	require.NoError(t, err)
+	info, err := cm.GetAddrInfoOn(ctx, b, at.Addr().String(), "7480", cm.Hints{QPType: ibv.QPT_XRC_RECV,
+		Flags: rdmacm.RAI_PASSIVE | rdmacm.RAI_NUMERICHOST, PortSpace: rdmacm.PS_IB})
+	require.NoError(t, err)
+	defer info.Close()
+	id, err := cm.CreateEP(ctx, info, nil, nil, rdma.QueueOptions{})
+	require.NoError(t, err)
+	closed(t, id)
+	_, err = id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{})
+	t.Log(err)
+	assert.ErrorIs(t, err, rdma.ErrNotSupported)
+	assert.ErrorContains(t, err, "rdma-core")
+	_, err = id.CreateQP(nil, &ibv.QPInitAttr{QPType: ibv.QPT_XRC_RECV}, rdma.QueueOptions{})
+	t.Log(err)
+	assert.ErrorIs(t, err, rdma.ErrNotSupported)
+	assert.ErrorContains(t, err, "rdma-core")
+}
