@@ -85,7 +85,7 @@ func TestRSocketOnIWARP(t *testing.T) {
 	e := onIWARP(t)
 	l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7501).String())
 	keep(t, l, err)
-	for i, s := range []streamTest{{"b", 64, 10, 1}, {"b", 1000, 2, 400}, {"b", 1 << 16, 1, 20}} {
+	for i, s := range []streamTest{{"b", 64, 10, 1}, {"b", 1000, 2, 50}, {"b", 1 << 16, 1, 5}} {
 		c := run(t, "rstream", s.args("7501", "-s", e.own.String(), "-k", "1")...)
 		conn, err := l.AcceptRDMA(soon(t))
 		require.NoError(t, err, "%s", &c.out)

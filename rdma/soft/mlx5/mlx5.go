@@ -61,12 +61,11 @@ func createQP(of, address, dvAddress uint64) (uint64, runtime.Errno) {
 		return 0, syscall.EINVAL
 	}
 	own.Cap.MaxRecvWR, own.Cap.MaxRecvSGE = 0, 0
-	q, errno := c.NewDynamic(&own, d)
-	if errno != 0 {
-		return 0, errno
+	created, errno := c.NewQP(&own, d)
+	if errno == 0 {
+		attr.Cap = own.Cap
 	}
-	attr.Cap = q.Cap
-	return q.Address(), 0
+	return created, errno
 }
 
 // qpEx is the C record of an initiator's further functions.

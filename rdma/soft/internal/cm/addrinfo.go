@@ -10,6 +10,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/abi"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
@@ -20,6 +21,8 @@ type addrInfo struct {
 	cm     *Manager
 	record *addrInfoRecord
 }
+
+func (i *addrInfo) Fabric() *engine.Engine { return &i.cm.Engine }
 
 type addrInfoRecord struct {
 	rdmacm.AddrInfo
@@ -170,15 +173,10 @@ func cString(p ibv.Ptr[byte]) string {
 
 // freeAddrInfo is rdma_freeaddrinfo.
 func freeAddrInfo(of ibv.Ptr[rdmacm.AddrInfo]) runtime.Errno {
-	i := verbs.Find[addrInfo](of)
-	if i == nil {
-		return 0
-	}
-	i.cm.Lock()
-	defer i.cm.Unlock()
-	if verbs.Still(of, i) {
+	verbs.LockedDo(of, func(i *addrInfo) runtime.Errno {
 		verbs.Forget(i.record)
-	}
+		return 0
+	})
 	return 0
 }
 

@@ -4,6 +4,7 @@ package cm
 
 import (
 	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
@@ -95,6 +96,8 @@ type deviceList struct {
 	devices []*openDevice
 }
 
+func (l *deviceList) Fabric() *engine.Engine { return &l.cm.Engine }
+
 // devices is rdma_get_devices.
 func (c *Manager) devices(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	c.Lock()
@@ -125,18 +128,13 @@ func (c *Manager) devices(count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 
 // freeDevices is rdma_free_devices.
 func freeDevices(of ibv.Ptr[ibv.Ptr[ibv.Context]]) runtime.Errno {
-	l := verbs.Find[deviceList](of)
-	if l == nil {
-		return 0
-	}
-	l.cm.Lock()
-	defer l.cm.Unlock()
-	if verbs.Still(of, l) {
+	verbs.LockedDo(of, func(l *deviceList) runtime.Errno {
 		for _, s := range l.devices {
 			s.put()
 		}
 		verbs.Forget(of.Deref())
-	}
+		return 0
+	})
 	return 0
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/internal/nap"
+	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 	"github.com/goverbs/goverbs/runtime"
@@ -19,6 +20,8 @@ type report struct {
 	group  *group
 	record *eventRecord
 }
+
+func (r *report) Fabric() *engine.Engine { return &r.id.cm.Engine }
 
 // createEventChannel is rdma_create_event_channel.
 func (c *Manager) createEventChannel() (uint64, runtime.Errno) {
@@ -173,26 +176,14 @@ func (e *event) take(record *eventRecord) bool {
 
 // ackEvent is rdma_ack_cm_event.
 func ackEvent(of ibv.Ptr[rdmacm.CMEvent]) runtime.Errno {
-	r := verbs.Find[report](of)
-	if r == nil {
-		return syscall.EINVAL
-	}
-	c := r.id.cm
-	c.Lock()
-	defer c.Unlock()
-	if !verbs.Still(of, r) {
-		return syscall.EINVAL
-	}
-	r.acknowledge()
-	return 0
-}
-
-func (r *report) acknowledge() {
-	if r.group != nil {
-		r.group.events.Acked++
-	}
-	verbs.Forget(r.record)
-	r.id.cm.Acknowledged(&r.id.events, 1)
+	return verbs.LockedDo(of, func(r *report) runtime.Errno {
+		if r.group != nil {
+			r.group.events.Acked++
+		}
+		verbs.Forget(r.record)
+		r.id.cm.Acknowledged(&r.id.events, 1)
+		return 0
+	})
 }
 
 // finish connects the active side's queue pair, as librdmacm does when it processes the reply. It is called with the

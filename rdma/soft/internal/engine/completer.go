@@ -328,8 +328,10 @@ func (q *QP) finish(r *Request, status ibv.WCStatus) {
 	case ibv.WC_RNR_RETRY_EXC_ERR:
 		q.count(counters.NotReadyExceeded)
 	}
-	if state, changes := stateAfter(status, q.Kind); changes && q.State != ibv.QPS_ERR {
-		q.SetState(state)
+	// Datagrams and unreliable connections can return from SQE.
+	rule := ibv.StateAfterCompletion(status, ibv.WorkQueueSend, q.Kind)
+	if rule.Answer == ibv.AnswerYes && q.State != ibv.QPS_ERR {
+		q.SetState(rule.State)
 	}
 }
 
@@ -422,20 +424,10 @@ func sum(of []mem.Segment) (n uint64) {
 // KnownOpcodes exceeds the highest opcode of the tables.
 const KnownOpcodes = 16
 
-// sendOpcodes and recvOpcodes are the opcodes of completions, by opcode of the request.
-var sendOpcodes, recvOpcodes = func() (send, recv [KnownOpcodes]ibv.WCOpcode) {
+// sendOpcodes are the opcodes of completions, by opcode of the request.
+var sendOpcodes = func() (all [KnownOpcodes]ibv.WCOpcode) {
 	for op := range ibv.WROpcode(KnownOpcodes) {
-		send[op], recv[op] = ibv.SendCompletion(op).Opcode, ibv.RecvCompletion(op).Opcode
+		all[op] = ibv.SendCompletion(op).Opcode
 	}
-	return send, recv
+	return all
 }()
-
-// stateAfter returns the state of a queue pair after a send has ended with a status, and whether it changes. Datagrams
-// and unreliable connections can return from SQE.
-func stateAfter(status ibv.WCStatus, kind ibv.QPType) (ibv.QPState, bool) {
-	if status == ibv.WC_SUCCESS {
-		return 0, false
-	}
-	rule := ibv.StateAfterCompletion(status, ibv.WorkQueueSend, kind)
-	return rule.State, rule.Answer == ibv.AnswerYes
-}

@@ -222,7 +222,13 @@ func (q *QP) send(r *Request, p *transport.Part) bool {
 	} else {
 		var wait time.Duration
 		if answer, wait = f.Wire.Send(m); wait > 0 {
-			return q.deferSend(r, wait)
+			q.pause(wait) // the wire does not accept it yet
+			if p == nil {
+				return q.awaitAnswer(r, false)
+			}
+			f.endRecovery()
+			m.Payload = f.from[:0]
+			return false
 		}
 	}
 	switch {
@@ -288,17 +294,6 @@ func (q *QP) awaitAnswer(r *Request, sent bool) bool {
 	if q.sent = sent; q.pending.len() == 0 {
 		q.pending.add(q.firstOf(r))
 	}
-	return false
-}
-
-// deferSend postpones a message that the wire does not accept yet.
-func (q *QP) deferSend(r *Request, wait time.Duration) bool {
-	q.pause(wait)
-	if q.sender == nil {
-		return q.awaitAnswer(r, false)
-	}
-	q.On.endRecovery()
-	q.Out.Payload = q.On.from[:0]
 	return false
 }
 

@@ -279,7 +279,9 @@ func (q *QP) execute(m *message.Request) message.Syndrome {
 	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM:
 		s = q.write(m, m.Length)
 	case ibv.WR_RDMA_READ:
-		s = q.read(m)
+		if s = q.locateRead(m); s != message.Ack {
+			s = q.refuse(m, s)
+		}
 	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 		s = q.atomic(m)
 	case ibv.WR_FLUSH:
@@ -341,15 +343,6 @@ func scatterTo(to mem.Segment, from []mem.Segment) {
 		mem.Move(to.Base, s.Base, s.Length)
 		to.Base += s.Length
 	}
-}
-
-// read executes a read.
-func (q *QP) read(m *message.Request) message.Syndrome {
-	s := q.locateRead(m)
-	if s != message.Ack {
-		return q.refuse(m, s)
-	}
-	return s
 }
 
 // locateRead finds the memory of a read request and stores it in Engine.read, or returns the reason for rejecting it.

@@ -103,7 +103,7 @@ func resizeCQ(of ibv.Ptr[ibv.CQ], entries int32) runtime.Errno {
 }
 
 func DestroyCQ(of ibv.Ptr[ibv.CQ]) runtime.Errno {
-	return lockedDo(of, func(c *cq) runtime.Errno {
+	return LockedDo(of, func(c *cq) runtime.Errno {
 		return destroy(c, c.record, func() bool { return c.Uses > 0 }, c.end, &c.events, &c.asyncs)
 	})
 }

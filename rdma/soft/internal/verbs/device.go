@@ -67,6 +67,8 @@ type deviceList struct {
 	devices []*Device
 }
 
+func (l *deviceList) Fabric() *engine.Engine { return l.on }
+
 // NewDeviceList implements ibv_get_device_list for a fabric. The caller holds Core.Mu.
 func NewDeviceList(on *engine.Engine, devices []*Device, count ibv.Ptr[int32]) (uint64, runtime.Errno) {
 	list, errno := AllocateList[ibv.Ptr[ibv.Device]](len(devices) + 1)
@@ -85,19 +87,14 @@ func NewDeviceList(on *engine.Engine, devices []*Device, count ibv.Ptr[int32]) (
 }
 
 func freeDeviceList(of ibv.Ptr[ibv.Ptr[ibv.Device]]) runtime.Errno {
-	l := Find[deviceList](of)
-	if l == nil {
-		return 0
-	}
-	l.on.Mu.Lock()
-	defer l.on.Unlock()
-	if Still(of, l) {
+	LockedDo(of, func(l *deviceList) runtime.Errno {
 		Forget(of.Deref())
 		for _, d := range l.devices {
 			d.Lists--
 			d.Release()
 		}
-	}
+		return 0
+	})
 	return 0
 }
 

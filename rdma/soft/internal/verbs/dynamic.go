@@ -12,11 +12,6 @@ import (
 // libibverbs has no functions for dynamic connections. Package rdma/soft/mlx5 adds those of libmlx5, so that programs
 // that do not use them do not contain generated/mlx5dv.
 
-// NewDynamic creates an initiator or a target. The attributes have type RC.
-func (c *Context) NewDynamic(attr *ibv.QPInitAttrEx, d *engine.Dynamic) (*QP, runtime.Errno) {
-	return c.newQP(attr, d)
-}
-
 // Address returns the address of the queue pair's record.
 func (q *QP) Address() uint64 { return mem.AddressOf(q.record) }
 

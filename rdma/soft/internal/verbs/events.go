@@ -107,7 +107,7 @@ func CreateChannel(of ibv.Ptr[ibv.Context]) (uint64, runtime.Errno) {
 }
 
 func DestroyChannel(of ibv.Ptr[ibv.CompChannel]) runtime.Errno {
-	return lockedDo(of, func(ch *Channel) runtime.Errno {
+	return LockedDo(of, func(ch *Channel) runtime.Errno {
 		return destroy(ch, ch.record, func() bool { return ch.uses > 0 }, ch.Events.Close)
 	})
 }

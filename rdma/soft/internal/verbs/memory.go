@@ -62,16 +62,14 @@ func allocBuf(p *PD, length uint64, handle ibv.Ptr[uintptr]) (uint64, runtime.Er
 
 // freeBuf implements ibv_free_buf. It cannot fail: registered memory stays until its last region is deregistered.
 func freeBuf(of ibv.Ptr[bufRecord]) runtime.Errno {
-	b := locked[Buf](of)
-	if b == nil {
+	LockedDo(of, func(b *Buf) runtime.Errno {
+		b.owner.hold(-1)
+		b.freed = true
+		b.release()
+		b.Context.leave()
+		Forget(b.record)
 		return 0
-	}
-	defer b.Fabric().Unlock()
-	b.owner.hold(-1)
-	b.Context.leave()
-	Forget(b.record)
-	b.freed = true
-	b.release()
+	})
 	return 0
 }
 

@@ -178,7 +178,7 @@ func locked[T any, P object[T], A abi.Address](address A) P {
 
 func held[T any, P object[T]](f func(P, abi.Args) runtime.Errno) func(abi.Args) runtime.Errno {
 	return func(a abi.Args) runtime.Errno {
-		return lockedDo(a[0], func(o P) runtime.Errno { return f(o, a) })
+		return LockedDo(a[0], func(o P) runtime.Errno { return f(o, a) })
 	}
 }
 
@@ -206,9 +206,9 @@ func makes[T any](f func(*T, abi.Args) (uint64, runtime.Errno)) runtime.Func {
 	}
 }
 
-// lockedDo calls a function of the object at an address, with Core.Mu held. It returns EINVAL if there is no such
+// LockedDo calls a function of the object at an address, with Core.Mu held. It returns EINVAL if there is no such
 // object.
-func lockedDo[T any, P object[T], A abi.Address](address A, f func(P) runtime.Errno) runtime.Errno {
+func LockedDo[T any, P object[T], A abi.Address](address A, f func(P) runtime.Errno) runtime.Errno {
 	o := locked[T, P](address)
 	if o == nil {
 		return syscall.EINVAL

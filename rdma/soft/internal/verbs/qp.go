@@ -103,12 +103,9 @@ func createQP(p *PD, attr *ibv.QPInitAttr) (uint64, runtime.Errno) {
 		QPType: attr.QPType, SQSigAll: attr.SQSigAll,
 		CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(p.Record),
 	}
-	q, errno := p.Context.newQP(&ex, nil)
-	if errno != 0 {
-		return 0, errno
-	}
-	attr.Cap = q.Cap
-	return mem.AddressOf(q.record), 0
+	address, errno := p.Context.NewQP(&ex, nil)
+	attr.Cap = ex.Cap
+	return address, errno
 }
 
 // CreateQPEx implements the operation create_qp_ex.
@@ -122,12 +119,7 @@ func CreateQPEx(c *Context, attr *ibv.QPInitAttrEx) (uint64, runtime.Errno) {
 	if flags != 0 && (flags != ibv.QP_CREATE_BLOCK_SELF_MCAST_LB || attr.QPType != ibv.QPT_UD) {
 		return 0, syscall.EOPNOTSUPP
 	}
-	q, errno := c.newQP(attr, nil)
-	if errno != 0 {
-		return 0, errno
-	}
-	attr.Cap = q.Cap
-	return mem.AddressOf(q.record), 0
+	return c.NewQP(attr, nil)
 }
 
 // createFlags returns the flags of the attributes, or 0 if they have none.
@@ -138,8 +130,9 @@ func createFlags(attr *ibv.QPInitAttrEx) ibv.QPCreateFlags {
 	return attr.CreateFlags
 }
 
-// newQP checks attributes and creates a queue pair in RESET. One with dynamic connections has type RC here.
-func (c *Context) newQP(attr *ibv.QPInitAttrEx, dynamic *engine.Dynamic) (*QP, runtime.Errno) {
+// NewQP checks attributes and creates a queue pair in RESET. It stores the capacities in attr and returns the address
+// of the record. The attributes of dynamic connections have type RC.
+func (c *Context) NewQP(attr *ibv.QPInitAttrEx, dynamic *engine.Dynamic) (uint64, runtime.Errno) {
 	f := c.Fabric()
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -147,24 +140,24 @@ func (c *Context) newQP(attr *ibv.QPInitAttrEx, dynamic *engine.Dynamic) (*QP, r
 		Dynamic: dynamic, Signals: attr.SQSigAll != 0, Unheard: createFlags(attr)&ibv.QP_CREATE_BLOCK_SELF_MCAST_LB != 0}}
 	q.Report = q.report
 	if errno := q.resolve(attr); errno != 0 {
-		return nil, errno
+		return 0, errno
 	}
 	ops := ibv.QPCreateSendOpsFlags(0)
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
 		ops = attr.SendOpsFlags
 		if errno := Buildable(q.Kind, ops); errno != 0 {
-			return nil, errno
+			return 0, errno
 		}
 	}
 	record, errno := allocate[qpRecord](c.Device)
 	if errno != 0 {
-		return nil, errno
+		return 0, errno
 	}
 	low, values := c.Device.Tops()
 	number, ok := f.Numbers.Add(engine.Numbered{QP: &q.QP}, low, values)
 	if !ok {
 		Forget(record)
-		return nil, syscall.ENOMEM
+		return 0, syscall.ENOMEM
 	}
 	q.record = record
 	q.Start(number)
@@ -191,7 +184,8 @@ func (c *Context) newQP(attr *ibv.QPInitAttrEx, dynamic *engine.Dynamic) (*QP, r
 		}
 	}
 	Enter(record, q)
-	return q, 0
+	attr.Cap = q.Cap
+	return mem.AddressOf(record), 0
 }
 
 // resolve looks up the objects to which the attributes refer.
@@ -276,7 +270,7 @@ func DestroyQP(of ibv.Ptr[ibv.QP]) runtime.Errno {
 			}
 		}, &o.asyncs)
 	}
-	return lockedDo(of, func(q *QP) runtime.Errno {
+	return LockedDo(of, func(q *QP) runtime.Errno {
 		busy := func() bool { return q.User.Windows > 0 || q.Groups > 0 }
 		if errno := mayGo(q, q.record, busy); errno != 0 {
 			return errno

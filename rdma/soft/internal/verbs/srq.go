@@ -31,13 +31,10 @@ type SRQ struct {
 }
 
 func createSRQ(p *PD, attr *ibv.SRQInitAttr) (uint64, runtime.Errno) {
-	s, errno := p.Context.newSRQ(&ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr,
-		SRQType: ibv.SRQT_BASIC}, p, nil, nil)
-	if errno != 0 {
-		return 0, errno
-	}
-	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.Recvs.Capacity, s.Recvs.MaxSGE
-	return mem.AddressOf(s.record), 0
+	ex := ibv.SRQInitAttrEx{SRQContext: attr.SRQContext, Attr: attr.Attr, SRQType: ibv.SRQT_BASIC}
+	address, errno := p.Context.newSRQ(&ex, p, nil, nil)
+	attr.Attr = ex.Attr
+	return address, errno
 }
 
 // CreateSRQEx implements the operation create_srq_ex.
@@ -68,22 +65,21 @@ func CreateSRQEx(c *Context, attr *ibv.SRQInitAttrEx) (uint64, runtime.Errno) {
 	default:
 		return 0, syscall.EINVAL
 	}
-	s, errno := c.newSRQ(&of, p, domain, queue)
-	if errno != 0 {
-		return 0, errno
-	}
-	attr.Attr.MaxWR, attr.Attr.MaxSGE = s.Recvs.Capacity, s.Recvs.MaxSGE
-	return mem.AddressOf(s.record), 0
+	address, errno := c.newSRQ(&of, p, domain, queue)
+	attr.Attr = of.Attr
+	return address, errno
 }
 
-func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, q *resource.CQ) (*SRQ, runtime.Errno) {
+// newSRQ creates a shared receive queue. It stores the capacities in attr and returns the address of the record.
+func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, q *resource.CQ) (uint64,
+	runtime.Errno) {
 	if attr.Attr.MaxWR == 0 || attr.Attr.MaxWR > maxSRQWR || attr.Attr.MaxSGE > engine.MaxSGE {
-		return nil, syscall.EINVAL
+		return 0, syscall.EINVAL
 	}
 	f := c.Fabric()
 	record, errno := allocate[srqRecord](c.Device)
 	if errno != 0 {
-		return nil, errno
+		return 0, errno
 	}
 	s := &SRQ{Context: c, record: record, owner: p}
 	s.Kind, s.Domain, s.CQ = attr.SRQType, d, q
@@ -92,7 +88,7 @@ func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, 
 	number, ok := f.Numbers.Add(engine.Numbered{SRQ: &s.SRQ}, low, values)
 	if !ok {
 		Forget(record)
-		return nil, syscall.ENOMEM
+		return 0, syscall.ENOMEM
 	}
 	if s.Kind == ibv.SRQT_TM {
 		s.Tags = resource.NewTags(&attr.TMCap)
@@ -102,7 +98,6 @@ func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, 
 	record.index, record.Handle = s.index, number
 	record.Context, record.SRQContext, record.PD = c.Address(), attr.SRQContext, ibv.PtrTo(p.Record)
 	p.hold(1)
-	c.uses++
 	if d != nil {
 		d.Uses++
 		d.PDs[p.domain()]++
@@ -110,12 +105,12 @@ func (c *Context) newSRQ(attr *ibv.SRQInitAttrEx, p *PD, d *resource.XRCDomain, 
 	if q != nil {
 		q.Uses++
 	}
-	Enter(record, s)
-	return s, 0
+	attr.Attr.MaxSGE = s.Recvs.MaxSGE
+	return add(c, record, s)
 }
 
 func DestroySRQ(of ibv.Ptr[ibv.SRQ]) runtime.Errno {
-	return lockedDo(of, func(s *SRQ) runtime.Errno {
+	return LockedDo(of, func(s *SRQ) runtime.Errno {
 		return destroy(s, s.record, func() bool { return s.SRQ.Uses > 0 }, s.end, &s.asyncs)
 	})
 }
