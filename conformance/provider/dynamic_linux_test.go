@@ -391,7 +391,7 @@ func TestDynamicMisuse(t *testing.T) {
 	_, err = dct.NewWRProgram()
 	assert.Error(t, err, "a program for a target")
 	_, err = dci.PostSend(b)
-	assert.ErrorContains(t, err, "a list cannot name the target of a dynamic connection")
+	assert.ErrorContains(t, err, "ibv_post_send cannot set the target of a dynamic connection")
 
 	good := func(dci *rdma.QP) {
 		t.Helper()

@@ -108,7 +108,7 @@ func TestOverrun(t *testing.T) {
 	n, err = cq.Poll(wcs)
 	require.NoError(t, err)
 	assert.Zero(t, n)
-	const given = "the queue has overrun, or failed otherwise; it and its queue pairs have to be closed"
+	const given = "the queue has overrun or failed otherwise: close it and its queue pairs"
 	_, err = cq.Wait(ctx, wcs)
 	assert.ErrorIs(t, err, syscall.EIO)
 	assert.ErrorContains(t, err, given)

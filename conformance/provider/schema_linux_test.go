@@ -27,7 +27,7 @@ import (
 var driverModules = regexp.MustCompile(`^test_(device|dm|flow|mlx5_(cq|devx|devx_async_events|dm_ops|flow|huge_page|pp|` +
 	`query_port|uar|var))$`)
 
-var recordedAttr = regexp.MustCompile(` ([0-9a-f]+) of ([0-9]+) bytes, flags ([0-9a-f]+);`)
+var recordedAttr = regexp.MustCompile(` ([0-9a-f]+) of ([0-9]+) bytes, flags ([0-9a-f]+)(?:, [^;]*)?;`)
 
 // methodRequest is a request as a record has it.
 type methodRequest struct {

@@ -264,11 +264,12 @@ func TestIoctlsRejected(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(ioctlDir, "7.csv"))
 	require.NoError(t, err)
 	for _, c := range []struct{ old, new, want string }{
-		{"CQ_CREATE", "CQ_INVENT", "headers/ioctls/7.csv: no enumeration of the attributes of UVERBS_METHOD_CQ_INVENT"},
+		{"CQ_CREATE", "CQ_INVENT", "headers/ioctls/7.csv: no enumeration of the attributes of ib_uverbs UVERBS_METHOD_CQ_INVENT"},
 		{"PD_DESTROY,0,0,", "PD_DESTROY,0,5,", "UVERBS_METHOD_PD_DESTROY: enum uverbs_attrs_pd_destroy_ids has no constant " +
 			"for attribute 5"},
 		{"handle,new,7,", "handle,new,77,", "unknown type of object 77"},
-		{"REG_MR,", "MR_DESTROY,", "gen/rules/ioctl.go: stale row UVERBS_METHOD_REG_MR: no kernel in headers/ioctls has it"},
+		{"REG_MR,", "MR_DESTROY,", "gen/rules/ioctl.go: stale row ib_uverbs UVERBS_METHOD_REG_MR: no kernel in headers/ioctls " +
+			"has it"},
 	} {
 		changed := strings.ReplaceAll(string(text), c.old, c.new)
 		if c.old == "REG_MR," {

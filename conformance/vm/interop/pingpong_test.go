@@ -85,13 +85,13 @@ func pingPong(t *testing.T, at places) {
 				t.Run(fmt.Sprintf("%s/events=%v/%d/C calls", kind.name, events, size), func(t *testing.T) {
 					ours, theirs := play(t, own.with("-listen"), c.with(at.ownAt.String()), port)
 					assert.Contains(t, theirs, strconv.Itoa(iters)+" iters in")
-					assert.Contains(t, ours, "messages of "+strconv.Itoa(size)+" bytes there and back")
+					assert.Contains(t, ours, "round trips of "+strconv.Itoa(size)+" bytes")
 				})
 				t.Run(fmt.Sprintf("%s/events=%v/%d/Go calls", kind.name, events, size), func(t *testing.T) {
 					theirs, ours := play(t, c, own.with(at.at.String()), port)
 					assert.Contains(t, theirs, strconv.Itoa(iters)+" iters in")
 					assert.NotContains(t, theirs, "invalid data")
-					assert.Contains(t, ours, strconv.Itoa(iters)+" messages")
+					assert.Contains(t, ours, strconv.Itoa(iters)+" round trips")
 				})
 			}
 		}

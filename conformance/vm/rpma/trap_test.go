@@ -53,10 +53,10 @@ func TestFlushMismatch(t *testing.T) {
 	refused := ibv.WC_REM_ACCESS_ERR
 	f, _ := play(t, 7681, flush(reading, &reads), guard(rpma.PeerOptions{}))
 	assert.Contains(t, f, completed(refused))
-	assert.Contains(t, reads, "this side flushes with RDMA READs, and the peer's region does not permit reads")
+	assert.Contains(t, reads, "this side flushes with RDMA READs, which the peer's region does not permit")
 	f, _ = play(t, 7682, flush(rpma.PeerOptions{}, &natively), guard(reading))
 	assert.Contains(t, f, completed(refused))
-	assert.Contains(t, natively, "this side flushes natively, and the peer's region does not permit it")
+	assert.Contains(t, natively, "this side flushes natively, which the peer's region does not permit")
 
 	inC(t)
 	reads = ""
@@ -67,7 +67,7 @@ func TestFlushMismatch(t *testing.T) {
 	assert.Contains(t, f, completed(ibv.WC_SUCCESS))
 	f, _ = play(t, 7685, flush(reading, &reads), passiveInC("guard"))
 	assert.Contains(t, f, completed(refused))
-	assert.Contains(t, reads, "this side flushes with RDMA READs, and the peer's region does not permit reads")
+	assert.Contains(t, reads, "this side flushes with RDMA READs, which the peer's region does not permit")
 	f, _ = play(t, 7686, activeInC("flush"), guard(reading))
 	assert.Contains(t, f, completed(refused))
 }

@@ -71,7 +71,7 @@ func TestQPModify(t *testing.T) {
 				for _, one := range flagsOf(rule.Required &^ ibv.QP_STATE) {
 					err := try(kind, from, to, "without "+name(one), all&^one)
 					assert.ErrorIs(t, err, syscall.EINVAL)
-					assert.ErrorContains(t, err, place+" needs "+one.String()+" as well", "%v", kind)
+					assert.ErrorContains(t, err, place+" also needs "+one.String(), "%v", kind)
 					required++
 				}
 				for _, one := range flagsOf(rule.Optional &^ ibv.QP_STATE) {
