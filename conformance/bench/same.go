@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// sameBytes fails unless all implementations post the same bytes: each case of each implementation runs on a capturing
-// stub and is compared with C.
+// sameBytes returns an error if an implementation posts other bytes than C, the first implementation. It runs each post
+// case of each implementation on a stub that captures the posted work requests.
 func sameBytes(s *stub) error {
 	for _, name := range []string{caseCall, caseBuild, casePatch} {
 		for _, batch := range []int{1, 4, 16, 64} {

@@ -31,26 +31,27 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// everything enables variants that take minutes to compile or emulate and rarely find anything new: make test-all.
+// everything enables the variants that take minutes to compile or emulate and rarely find new bugs. make test-all sets
+// it.
 var everything = os.Getenv("GOVERBS_EVERYTHING") != ""
 
 func needEverything(t *testing.T, rare bool) {
 	t.Helper()
 	if rare && !everything {
-		t.Skip("make test-all runs it")
+		t.Skip("slow variant: run make test-all")
 	}
 }
 
 // build is a way to build the worker.
 type build struct {
 	name  string
-	rare  bool // needs a separate compilation of the libraries
+	rare  bool // runs only in make test-all, because it compiles all packages again
 	env   []string
 	flags []string
 }
 
-// builds for this machine: without cgo; with cgo and the race detector, which also checks our use of pointers; and with
-// pointer checks only. PIE changes addressing.
+// builds are the builds for this machine. The race detector also enables checkptr, which build checkptr has alone. pie
+// uses position-independent addressing.
 var builds = []build{
 	{name: "plain", env: []string{"CGO_ENABLED=0"}},
 	{name: "race", env: []string{"CGO_ENABLED=1"}, flags: []string{"-race"}},
@@ -62,7 +63,8 @@ var builds = []build{
 
 var built sync.Map // file → *sync.Once
 
-// produce runs a command, once, that creates a file in the tests' directory. OUT in its arguments is the file's path.
+// produce runs a command that creates a file in dir, and returns the file's path, which replaces OUT in the arguments.
+// The command runs once per test binary. If it is not installed, the test is skipped.
 func produce(t *testing.T, file string, env []string, name string, args ...string) string {
 	t.Helper()
 	once, _ := built.LoadOrStore(file, &sync.Once{})
@@ -77,7 +79,7 @@ func produce(t *testing.T, file string, env []string, name string, args ...strin
 		require.NoError(t, err, "%s %s\n%s", name, strings.Join(args, " "), out)
 	})
 	if _, err := exec.LookPath(name); err != nil {
-		t.Skip(err, "; make deps installs it")
+		t.Skipf("%v; run make deps", err)
 	}
 	require.FileExists(t, path)
 	return path
@@ -95,7 +97,7 @@ func queueLibrary(t *testing.T, cc string) string {
 		"testdata/queue.c", "testdata/device.c")
 }
 
-// command runs a program and returns its output. It is killed after limit.
+// command runs a program, kills it after limit, and returns its combined output.
 func command(t *testing.T, limit time.Duration, env []string, name string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -22,14 +22,14 @@ func main() { meet.Main("srq-server", serve, call) }
 
 const (
 	clients  = 8
-	requests = 50 // of each client
+	requests = 50 // per client
 	size     = 64 // bytes of a message
-	buffers  = 16 // of the server, for all clients; more requests may arrive at once
+	buffers  = 16 // of the server, shared by all clients
 	timeout  = 30 * time.Second
 )
 
-// server has a queue pair for each client. The wr_id of a work request is the number of its buffer; sends have an
-// additional bit.
+// server has a queue pair for each client. The wr_id of a work request is the number of its buffer; sends also set
+// isSend.
 type server struct {
 	cq      *rdma.CQ
 	srq     *rdma.SRQ
@@ -119,7 +119,7 @@ func serve(name string, peer *meet.Peer) error {
 	return peer.Receive(&done)
 }
 
-// serve answers a number of requests.
+// serve answers requests until the given number of replies was delivered.
 func (s *server) serve(requests int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
@@ -136,7 +136,7 @@ func (s *server) serve(requests int) error {
 			}
 			if wc.WRID&isSend == 0 {
 				err = s.reply(wc)
-			} else { // the reply was delivered, so its buffer can receive the next request of any client
+			} else { // the reply was delivered: its buffer can receive a request of any client
 				answered++
 				err = s.post(wc.WRID &^ isSend)
 			}
@@ -156,7 +156,7 @@ func (s *server) post(buffer uint64) error {
 	return err
 }
 
-// reply returns a message in upper case to its sender.
+// reply sends a received message back to its sender in upper case.
 func (s *server) reply(wc *ibv.WC) error {
 	message := s.mr.Bytes()[wc.WRID*size:][:wc.ByteLen]
 	for i, c := range message {
@@ -276,7 +276,7 @@ func (c *client) run() error {
 		}
 		want := fmt.Sprintf("CLIENT%s, REQUEST %d", c.name[len("client"):], i)
 		if got := string(c.mr.Bytes()[size:][:len(text)]); got != want {
-			return fmt.Errorf("%s: got answer %q, want %q", c.name, got, want)
+			return fmt.Errorf("%s: got reply %q, want %q", c.name, got, want)
 		}
 	}
 	return nil

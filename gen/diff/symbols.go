@@ -8,7 +8,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// libraries compares the symbols that libraries export. It skips releases without recorded symbols.
+// libraries compares the symbols that libraries export. If only one release has recorded symbols, it adds a note
+// instead.
 func (c *comparison) libraries() {
 	for _, r := range []*model.Release{c.old.Release, c.new.Release} {
 		if len(r.Libraries) == 0 && len(c.old.Libraries)+len(c.new.Libraries) > 0 {
@@ -35,7 +36,7 @@ func (c *comparison) libraries() {
 
 func symbolCount(l *model.Library) string { return counted(len(l.Symbols), "symbol") }
 
-// inner is the reason why changes of private symbols do not affect programs.
+// inner explains why a change to a private symbol does not affect programs.
 const inner = "used only by libraries of the same release"
 
 func (c *comparison) private(version string) bool {
@@ -65,8 +66,8 @@ func (c *comparison) versions(o, n *model.Library) {
 	}
 }
 
-// symbols compares the symbols of a library. The version of a private symbol may change. A symbol that a header
-// declares is not private, whatever its version, since programs use it.
+// symbols compares the symbols of a library. Private symbols match by name alone, since their versions change between
+// releases. A symbol that a header declares is not private, whatever its version, since programs use it.
 func (c *comparison) symbols(o, n *model.Library) {
 	_, was := functions(c.old.Release)
 	_, is := functions(c.new.Release)
@@ -111,7 +112,7 @@ func (c *comparison) symbols(o, n *model.Library) {
 	}
 }
 
-// content describes the type of a symbol.
+// content returns the type of a symbol and, for an object, its size.
 func content(s model.Symbol) string {
 	if s.Object {
 		return "object of " + counted(int(s.Size), "byte")

@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// Int is a C integer constant: any int64 or uint64, in decimal to preserve both ranges.
+// Int is a C integer constant in decimal. It can hold any int64 or uint64.
 type Int string
 
 // IntOf returns the Int of a signed value.
@@ -29,7 +29,7 @@ func (v Int) Uint64() uint64 {
 	return uint64(i)
 }
 
-// fits reports whether an integer of the given size holds the value.
+// fits reports whether an integer of size bytes can hold the value.
 func (v Int) fits(size int64, signed bool) bool {
 	n, ok := new(big.Int).SetString(string(v), 10)
 	if !ok {
@@ -46,10 +46,10 @@ func (v Int) fits(size int64, signed bool) bool {
 // Negative reports whether the value is below zero.
 func (v Int) Negative() bool { return len(v) > 0 && v[0] == '-' }
 
-// MarshalJSON writes a JSON number.
+// MarshalJSON returns a JSON number.
 func (v Int) MarshalJSON() ([]byte, error) { return []byte(v), nil }
 
-// UnmarshalJSON accepts a JSON number that fits int64 or uint64.
+// UnmarshalJSON parses a JSON number that fits in an int64 or uint64.
 func (v *Int) UnmarshalJSON(b []byte) error {
 	s := string(b)
 	if _, err := strconv.ParseUint(s, 10, 64); err != nil {
@@ -61,7 +61,7 @@ func (v *Int) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Per is a number of bytes that may differ by target: a default, and the targets with other values.
+// Per is a number of bytes that can differ between targets: a default, and the targets with other values.
 type Per struct {
 	Default int64
 	Only    map[string]int64 // by GOARCH; never holds a value equal to Default
@@ -110,7 +110,7 @@ func (p Per) String() string {
 	return s
 }
 
-// MarshalJSON writes 120, or {"default":120,"arm64":128}.
+// MarshalJSON returns a number such as 120, or, if targets differ, an object such as {"default":120,"arm64":128}.
 func (p Per) MarshalJSON() ([]byte, error) {
 	if len(p.Only) == 0 {
 		return strconv.AppendInt(nil, p.Default, 10), nil

@@ -24,8 +24,8 @@ func readText(text string) error {
 	return err
 }
 
-// TestNesting checks that input that is nested too deep for the C parser is rejected at its line, quickly and before
-// the stack overflows.
+// TestNesting checks that input nested too deeply for the C parser is rejected quickly, before the stack overflows,
+// with an error that has the line number.
 func TestNesting(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("slow; set GOVERBS_LONG=1, or run make test")
@@ -42,14 +42,14 @@ func TestNesting(t *testing.T) {
 		"blocks":                "\nstatic inline void f(void) {" + r("{", deep) + r("}", deep) + "}\n",
 		"digraphs":              "\nstatic inline void f(void) {" + r("<%", deep) + r("%>", deep) + "}\n",
 		"dimensions":            "\nstruct s { int a" + r("[1]", deep) + "; };\n",
-		"signs":                 "\nenum e { A = " + r("~", deep) + "1 };\n",
+		"unary operators":       "\nenum e { A = " + r("~", deep) + "1 };\n",
 		"sums":                  "\nenum e { A = " + r("1+", deep) + "1 };\n",
-		"choices":               "\nenum e { A = " + r("1?1:", deep) + "1 };\n",
+		"conditional operators": "\nenum e { A = " + r("1?1:", deep) + "1 };\n",
 		"qualifiers":            "\n" + r("const ", deep) + "int f(void);\n",
 		"else":                  "\nstatic inline void f(int a) {" + r("if (a) {} else ", deep/4) + ";}\n",
 		"else in macros":        "\n#define I if (a) {} else\nstatic inline void f(int a) {" + r("I ", deep) + ";}\n",
 		"labels":                "\nstatic inline void f(int a) {" + r("a: ", deep) + ";}\n",
-		"conditions":            r("#if 1\n", deep) + r("#endif\n", deep),
+		"#if":                   r("#if 1\n", deep) + r("#endif\n", deep),
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := processors.Time()
@@ -62,7 +62,7 @@ func TestNesting(t *testing.T) {
 	}
 }
 
-// TestNestingOfMacros checks that macros that double each other reach the C parser's own limit.
+// TestNestingOfMacros checks that macros with exponential expansion exceed the C parser's limit of expansions.
 func TestNestingOfMacros(t *testing.T) {
 	if os.Getenv("GOVERBS_LONG") == "" {
 		t.Skip("slow; set GOVERBS_LONG=1, or run make test")

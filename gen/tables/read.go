@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/gen/model"
 )
 
-// Read parses all tables, and the rules of the send flags, from the man pages of a release. If a page of [Markdown]
-// exists as Markdown, its tables are read from that, even if a page of another release is also present.
+// Read parses all tables, and the rules of the send flags, from the man pages of a release. For a page in [Markdown],
+// it prefers the Markdown file, because the built page next to it may be from another release.
 func Read(man fs.FS) (all []model.Table, flags []model.Flag, err error) {
 	for _, one := range []struct {
 		page string

@@ -51,14 +51,14 @@ func (b *Backend) getAddrInfo(a []uint64) (uint64, runtime.Errno) {
 	return 0, 0
 }
 
-// give gives a result to the program, which frees it.
+// give registers record and stores its address at to. The program frees it.
 func (b *Backend) give(record *addrInfoRecord, to uint64) {
 	b.enter(addressOf(&record.AddrInfo), &addrInfo{record})
 	*ibv.Ptr[uint64](to).Deref() = addressOf(&record.AddrInfo)
 }
 
-// resolve returns an error number of getaddrinfo, or errno. Go's resolver answers names and services; ibacm(8) is not
-// asked for routes.
+// resolve returns the record for a node, a service and hints. If it fails, it returns a getaddrinfo error code or an
+// errno. It uses Go's resolver and does not query ibacm(8) for routes.
 func (b *Backend) resolve(node, service, hinted uint64) (record *addrInfoRecord, code int, errno syscall.Errno) {
 	var hints rdmacm.AddrInfo
 	if hinted != 0 {
@@ -70,7 +70,7 @@ func (b *Backend) resolve(node, service, hinted uint64) (record *addrInfoRecord,
 	passive := hints.AiFlags&rdmacm.RAI_PASSIVE != 0
 	const gid = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
 	isGID := hints.AiFamily == rdmacm.AF_IB && hints.AiFlags&gid == gid && (node != 0 || service != 0)
-	if hints.AiFamily == rdmacm.AF_IB && (node != 0 || service != 0) { // otherwise names have IP addresses
+	if hints.AiFamily == rdmacm.AF_IB && (node != 0 || service != 0) { // only numeric GIDs resolve to AF_IB addresses
 		if hints.AiFamily = 0; isGID {
 			hints.AiFamily = syscall.AF_INET6
 		}
@@ -124,7 +124,8 @@ func (b *Backend) resolve(node, service, hinted uint64) (record *addrInfoRecord,
 	return record, 0, 0
 }
 
-// resolveAddrInfo is rdma_resolve_addrinfo. The answer is available at once, but an event still announces it.
+// resolveAddrInfo implements rdma_resolve_addrinfo. The result is available immediately, but the caller still gets an
+// event for it.
 func (id *identifier) resolveAddrInfo(a []uint64) syscall.Errno {
 	b := id.backend
 	id.mu.Lock()
@@ -176,7 +177,7 @@ func (b *Backend) freeAddrInfo(address uint64) {
 	}
 }
 
-// lookup resolves a node and a service, either of which may be NULL. It returns an error number of getaddrinfo.
+// lookup resolves a node and a service, either of which may be NULL. It returns a getaddrinfo error code, or 0.
 func lookup(node, service uint64, family int32, passive, numeric bool) (a netip.AddrPort, code int) {
 	network := map[int32]string{0: "ip", syscall.AF_INET: "ip4", syscall.AF_INET6: "ip6"}[family]
 	if network == "" {
@@ -231,7 +232,8 @@ func lookupNode(name, network string, numeric bool) (ip netip.Addr, code int) {
 	return all[0].Unmap(), 0
 }
 
-// textAt reads a C string, of which names have at most 1,023 bytes.
+// textAt returns the C string at an address, or an empty string if it exceeds 1,023 bytes, the maximum length of a
+// name.
 func textAt(address uint64) string {
 	for n := 0; n < 1024; n++ {
 		if *ibv.Ptr[byte](address + uint64(n)).Deref() == 0 {

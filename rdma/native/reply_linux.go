@@ -14,7 +14,8 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// The header before a datagram has 40 bytes: an IPv6 header, or an IPv4 header behind 20 other bytes.
+// A GRH area of 40 bytes precedes each datagram. It contains a GRH or IPv6 header, or an IPv4 header in its last 20
+// bytes.
 const (
 	grhSize  = 40
 	ipv4At   = 20
@@ -23,7 +24,7 @@ const (
 	nextIBA  = 0x1b // the next header of RoCE v1
 )
 
-// header holds the contents of the header before a datagram: the route back, and the own GID with its type.
+// header is a parsed GRH area: the route back to the sender, and the local GID and its type.
 type header struct {
 	route ibv.GlobalRoute
 	own   [2]uint64
@@ -33,7 +34,7 @@ type header struct {
 func parseHeader(h *[grhSize]byte) (p header, errno syscall.Errno) {
 	var own [16]byte
 	switch ip := h[ipv4At:]; {
-	// Soft-RoCE reports IPv4 headers without a checksum.
+	// The checksum matters only if the area also looks like IPv6, because Soft-RoCE reports IPv4 headers without one.
 	case ip[0] == 4<<4|ipv4Size/4 && (h[0]>>4 != 6 || checksum(ip) == 0xffff):
 		from := [16]byte{10: 0xff, 11: 0xff}
 		own = from
@@ -57,7 +58,7 @@ func parseHeader(h *[grhSize]byte) (p header, errno syscall.Errno) {
 	return p, 0
 }
 
-// checksum returns the sum of the 16-bit words of an IPv4 header, which is 0xffff if its checksum is right.
+// checksum returns the ones' complement sum of the 16-bit words of an IPv4 header: 0xffff if its checksum is valid.
 func checksum(b []byte) uint16 {
 	var s uint32
 	for ; len(b) > 1; b = b[2:] {
@@ -69,7 +70,7 @@ func checksum(b []byte) uint16 {
 	return uint16(s)
 }
 
-// reply returns the address of the sender of a datagram.
+// reply returns the address handle attributes for a reply to a received datagram.
 func (c *context) reply(port uint8, wc *ibv.WC, grh *[grhSize]byte) (attr ibv.AHAttr, errno syscall.Errno) {
 	var known ibv.PortAttr
 	if errno := c.readPort(port, &known); errno != 0 {

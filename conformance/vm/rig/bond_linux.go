@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Bond is a Soft-RoCE device on a bond of two network devices. On failover its Ethernet address changes.
+// Bond is a Soft-RoCE device on a bond of two network devices. Failover changes the bond's Ethernet address.
 type Bond struct {
 	Address netip.Addr
 
@@ -26,8 +26,8 @@ const (
 
 var slaves = [...]string{"slave0", "slave1"}
 
-// NewBond creates a bond. Its network devices are removed when the test ends; the caller must remove the RDMA device
-// earlier.
+// NewBond creates a bond and a Soft-RoCE device on it. The caller must call Remove before the test ends; the network
+// devices are then removed.
 func NewBond(t testing.TB) *Bond {
 	t.Helper()
 	b := &Bond{Address: netip.AddrFrom4([4]byte{10, 79, 0, 1}), t: t}
@@ -55,5 +55,5 @@ func (b *Bond) FailOver() {
 	require.NoError(b.t, os.WriteFile("/sys/class/net/"+bondLink+"/bonding/active_slave", []byte(slaves[1]), 0))
 }
 
-// Remove removes the RDMA device. It returns when no process has it open.
+// Remove removes the RDMA device. It blocks until no process has the device open.
 func (b *Bond) Remove() error { return netlink.RdmaLinkDel(bondDevice) }

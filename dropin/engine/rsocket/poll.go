@@ -47,7 +47,7 @@ func (k *socket) events(asked int16) int16 {
 	return 0
 }
 
-// pollFDs returns C's array of descriptors.
+// pollFDs returns the n pollfd structures at a C address. The slice aliases C memory.
 func pollFDs(at, n uint64) []unix.PollFd {
 	if at == 0 || n == 0 {
 		return nil
@@ -55,7 +55,8 @@ func pollFDs(at, n uint64) []unix.PollFd {
 	return unsafe.Slice(ibv.Ptr[unix.PollFd](at).Deref(), int(n))
 }
 
-// poll implements rpoll. With negative milliseconds, it waits forever. outcome converts the result for rselect.
+// poll returns a call that implements rpoll. If milliseconds is negative, it has no timeout. outcome, if not nil,
+// converts the number of ready descriptors.
 func (s *Sockets) poll(fds []unix.PollFd, milliseconds int, outcome func(int) (int, error)) *call {
 	c := &call{polls: true}
 	sockets := make([]*socket, len(fds))
@@ -105,7 +106,7 @@ func (s *Sockets) poll(fds []unix.PollFd, milliseconds int, outcome func(int) (i
 	return c
 }
 
-// selectFDs implements rselect with rpoll.
+// selectFDs returns a call that implements rselect on top of poll.
 func (s *Sockets) selectFDs(a arguments) *call {
 	const most = 1024 // FD_SETSIZE
 	n := a.int(0)
@@ -144,9 +145,9 @@ func (s *Sockets) selectFDs(a arguments) *call {
 	return s.poll(fds, milliseconds, func(int) (int, error) { return setResults(n, sets, fds) })
 }
 
-// setResults converts poll's results for the descriptors below n to sets.
+// setResults replaces the first n bits of each set by poll's results, and returns the number of bits set.
 func setResults(n int, sets [3]*unix.FdSet, fds []unix.PollFd) (int, error) {
-	tells := [3]int16{unix.POLLIN | unix.POLLHUP | unix.POLLERR, unix.POLLOUT | unix.POLLERR, unix.POLLPRI}
+	ready := [3]int16{unix.POLLIN | unix.POLLHUP | unix.POLLERR, unix.POLLOUT | unix.POLLERR, unix.POLLPRI}
 	for _, f := range fds {
 		if f.Revents&unix.POLLNVAL != 0 {
 			return 0, unix.EBADF
@@ -162,7 +163,7 @@ func setResults(n int, sets [3]*unix.FdSet, fds []unix.PollFd) (int, error) {
 			set.Clear(fd)
 		}
 		for _, f := range fds {
-			if was.IsSet(int(f.Fd)) && f.Revents&tells[i] != 0 {
+			if was.IsSet(int(f.Fd)) && f.Revents&ready[i] != 0 {
 				set.Set(int(f.Fd))
 				total++
 			}

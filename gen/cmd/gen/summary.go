@@ -20,8 +20,7 @@ type summaryCmd struct {
 	Short bool `help:"One line per header directory, without footnotes."`
 }
 
-// Run prints the numbers of emitted, excepted and missing declarations by header and kind, and the symbols of
-// libraries.
+// Run prints the number of emitted, excepted and missing declarations per header and kind, and of symbols per library.
 func (c *summaryCmd) Run(t tree) error {
 	res, err := t.result()
 	if err != nil {
@@ -59,7 +58,7 @@ func (c *summaryCmd) Run(t tree) error {
 	return nil
 }
 
-// printHeaders prints a line for the headers of each directory.
+// printHeaders prints a line for each directory of headers.
 func printHeaders(w io.Writer, res *generate.Result) {
 	fmt.Fprintln(w, "directory\theaders\tdeclarations\tin Go\texcepted\tmissing\t")
 	type line struct {
@@ -84,7 +83,7 @@ func printHeaders(w io.Writer, res *generate.Result) {
 	}
 }
 
-// printLibraries prints a line for each library with recorded symbols, after the contents of w.
+// printLibraries flushes w and prints a line for each library with recorded symbols.
 func printLibraries(w *tabwriter.Writer, res *generate.Result) error {
 	if err := w.Flush(); err != nil {
 		return err
@@ -123,7 +122,7 @@ func add(sum, n *generate.Count) {
 	sum.Missing = append(sum.Missing, n.Missing...)
 }
 
-// printExcepted lists the rows that exclude something from generation, grouped by reason.
+// printExcepted lists the declarations and headers that are excluded from generation, grouped by reason.
 func printExcepted(res *generate.Result) {
 	var reasons []string
 	names := map[string][]string{}

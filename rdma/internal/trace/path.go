@@ -16,7 +16,8 @@ type Path struct {
 	r     *Recorder
 }
 
-// Of returns the path for a new queue: p, or if a trace is being recorded, a Path around p.
+// Of returns the path for a new queue: p itself or, while a trace is being recorded, a Path that wraps p. It returns an
+// error if the trace could not be started.
 func Of(p datapath.Path) (datapath.Path, error) {
 	if problem != nil {
 		return nil, problem
@@ -36,7 +37,7 @@ func Under(p datapath.Path) datapath.Path {
 	return p
 }
 
-// post records a post. It writes the list before it calls the device.
+// post records a post. It formats the work requests before it calls do, and writes the line afterwards.
 func (p *Path) post(verb string, number uint32, wrs func(*line), do func() int32) (result int32) {
 	l := newLine()
 	begin := p.r.since()
@@ -86,7 +87,7 @@ func (p *Path) Poll(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	return p.poll(cq, wcs, p.inner.Poll)
 }
 
-// PollExtended is Poll that uses the inner path's PollExtended, if it has one.
+// PollExtended is like Poll, but uses the inner path's PollExtended if it has one.
 func (p *Path) PollExtended(cq *ibv.CQ, wcs []ibv.WC) int32 {
 	if q, ok := p.inner.(datapath.Queue); ok {
 		return p.poll(cq, wcs, q.PollExtended)
@@ -134,7 +135,7 @@ func (p *Path) Polled(cq *ibv.CQ, wcs []ibv.WC, begin uint64) {
 	}
 }
 
-// Begin returns the start time of a poll, or 0 if p is nil and nothing is recorded.
+// Begin returns the start time of a poll, or 0 if p is nil, that is, if nothing is recorded.
 func (p *Path) Begin() uint64 {
 	if p == nil {
 		return 0
@@ -157,27 +158,27 @@ func (p *Path) Arm(cq *ibv.CQ, solicitedOnly bool) int32 {
 	return result
 }
 
-// sends is a path that runs programs of sends and records their requests.
-type sends struct {
+// sendRunner is a Runner that runs a program of sends and records its work requests.
+type sendRunner struct {
 	datapath.Runner
 	traced *Path
 	qp     *ibv.QP
 	wrs    []ibv.SendWR
 }
 
-// Sends returns a path that runs a program and records it as the requests wrs. ok is false if p does not record or its
-// inner path does not run programs.
+// Sends returns a Runner that runs a program and records wrs as its work requests. ok is false if p does not record or
+// its inner path does not run programs.
 func Sends(p datapath.Path, qp *ibv.QP, wrs []ibv.SendWR) (runs datapath.Runner, ok bool) {
 	traced, ok := p.(*Path)
 	if !ok {
 		return nil, false
 	}
 	inner, ok := traced.inner.(datapath.Runner)
-	return &sends{inner, traced, qp, wrs}, ok
+	return &sendRunner{inner, traced, qp, wrs}, ok
 }
 
 // Run runs the program.
-func (s *sends) Run(p *program.Program) int32 {
+func (s *sendRunner) Run(p *program.Program) int32 {
 	return s.traced.post("ibv_wr_complete", s.qp.QPNum, func(l *line) {
 		for i := range s.wrs {
 			l.send(s.qp, &s.wrs[i])
@@ -185,7 +186,7 @@ func (s *sends) Run(p *program.Program) int32 {
 	}, func() int32 { return s.Runner.Run(p) })
 }
 
-// send writes a send request.
+// send appends a send work request to the line.
 func (l *line) send(qp *ibv.QP, wr *ibv.SendWR) {
 	l.open()
 	defer l.close()
@@ -221,7 +222,7 @@ func (l *line) recvs(list *ibv.RecvWR) {
 	}
 }
 
-// maxEntries is the maximum number of recorded entries per request.
+// maxEntries is the maximum number of scatter/gather entries recorded per work request.
 const maxEntries = 32
 
 func (l *line) sges(list ibv.Ptr[ibv.SGE], n int32) {

@@ -17,16 +17,16 @@ import (
 // qkey is the Q_Key of perftest's UD queue pairs.
 const qkey = 0x11111111
 
-// grh is the space for a GRH before a datagram.
+// grh is the number of bytes that a GRH takes in front of a received datagram.
 const grh = rdma.GRHBytes
 
-// usualInline is perftest's default inline size for latency tests of send and write on most devices.
+// usualInline is perftest's default inline size for send and write latency tests. Some devices support less.
 const usualInline = 220
 
-// unchecked disables the checks of posts, which would distort the results. The tests count posts themselves.
+// unchecked disables the checks of work requests, which would distort the results. perf counts its own work requests.
 var unchecked = rdma.QueueOptions{Unchecked: true}
 
-// rig holds the objects of one end.
+// rig holds the RDMA objects of one side of a test.
 type rig struct {
 	o         *Options
 	device    *rdma.Device
@@ -39,7 +39,7 @@ type rig struct {
 	recvs     *rdma.CQ
 	buffer    *rdma.Buffer
 	mr        *rdma.MR
-	area      int // bytes per queue pair and direction in the buffer
+	area      int // size of one queue pair's send area, and of its receive area, in bytes
 	ends      []*end
 	wcs       []ibv.WC
 	undo      []func() error
@@ -61,7 +61,8 @@ type end struct {
 	done    int
 }
 
-// open opens the device and selects the port and the GID. Everything else needs the terms of both ends.
+// open opens the device and selects the port and the GID. setup and newEnds create the other objects, after both sides
+// have agreed on terms.
 func open(o *Options) (r *rig, err error) {
 	r = &rig{o: o, wcs: make([]ibv.WC, 16)}
 	defer func() {
@@ -106,7 +107,7 @@ func (r *rig) Close() (err error) {
 	return err
 }
 
-// keep registers an object to be closed.
+// keep makes Close close v, unless err is set. It returns v and err.
 func keep[T interface{ Close() error }](r *rig, v T, err error) (T, error) {
 	if err == nil {
 		r.undo = append(r.undo, v.Close)
@@ -114,7 +115,7 @@ func keep[T interface{ Close() error }](r *rig, v T, err error) (T, error) {
 	return v, err
 }
 
-// setup creates queues and memory for messages up to the largest size.
+// setup creates the protection domain, the completion queues and a registered buffer for the largest message.
 func (r *rig) setup(t terms) (err error) {
 	o, largest := r.o, 0
 	for _, n := range o.Sizes {
@@ -158,7 +159,7 @@ func (r *rig) setup(t terms) (err error) {
 	return nil
 }
 
-// newEnds creates the queue pairs. With the connection manager they are connected, too.
+// newEnds creates the queue pairs. If l uses the connection manager, it also connects them.
 func (r *rig) newEnds(l link) error {
 	manager, _ := l.(*connected)
 	create := func(attr *ibv.QPInitAttr) (*rdma.QP, error) { return r.pd.CreateQP(attr, unchecked) }
@@ -187,7 +188,8 @@ func (r *rig) newEnds(l link) error {
 	return sync()
 }
 
-// newManaged creates a queue pair that the connection manager connects.
+// newManaged creates the i-th queue pair and connects it through the connection manager. It retries while the peer is
+// not listening.
 func (r *rig) newManaged(i int, l *connected) error {
 	for tries := 10; ; tries-- {
 		id, err := l.next()
@@ -216,7 +218,7 @@ func (r *rig) newManaged(i int, l *connected) error {
 	}
 }
 
-// attach connects the i-th queue pair.
+// attach connects the i-th queue pair through the connection manager.
 func (r *rig) attach(l *connected, i int, id *cm.ID) error {
 	if r.o.Connection == "UD" {
 		return r.joinDatagrams(l.ctx, l, i, id)
@@ -272,7 +274,8 @@ func (r *rig) newEnd(i int, create func(*ibv.QPInitAttr) (*rdma.QP, error)) (err
 	return err
 }
 
-// source and target return the offsets of a queue pair's send and receive buffers.
+// source returns the offset of the memory that the i-th queue pair's requests use, target that of the memory that the
+// peer writes and reads.
 func (r *rig) source(i int) int { return i * r.area }
 func (r *rig) target(i int) int { return (r.o.QPs + i) * r.area }
 
@@ -307,7 +310,8 @@ func (r *rig) connect(t terms) error {
 	return nil
 }
 
-// setRequests writes the work requests for messages of a size.
+// setRequests rebuilds the send and receive requests of all queue pairs for messages of size bytes, and resets their
+// counters.
 func (r *rig) setRequests(size int) error {
 	o := r.o
 	for i, e := range r.ends {
@@ -338,13 +342,13 @@ func (r *rig) setRequests(size int) error {
 			return err
 		}
 		e.recv.Reset()
-		// Some receives are already posted for messages of the next size.
+		// A message of the next size may consume a receive posted now, so each has room for the largest.
 		e.recv.Recv(uint64(i)).Add(r.mr.SGE(uint64(r.target(i)), uint32(r.area)))
 	}
 	return nil
 }
 
-// postReceives posts receives to all queue pairs up to RxDepth.
+// postReceives posts receives until each queue pair has RxDepth. have[i] is the number posted on the i-th.
 func (r *rig) postReceives(have []int) error {
 	for i, e := range r.ends {
 		for ; have[i] < r.o.RxDepth; have[i]++ {

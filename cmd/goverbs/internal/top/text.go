@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/resources"
 )
 
-// WriteText writes a row for each port and each program.
+// WriteText writes the report as tables, followed by the notes.
 func (r *Report) WriteText(w io.Writer) error {
 	if err := r.writeDevices(w); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (r *Report) writeObjects(w io.Writer) error {
 	return page.Table(w, []string{"OBJECT", "DEVICE", "NUMBER", "PID", "NAME", "WHAT"}, rows)
 }
 
-// Number is the port number.
+// Number returns the port number.
 func (p *Port) Number() int { return p.Port.Port }
 
 func (p *Process) row() []string {
@@ -148,7 +148,7 @@ func (p *Process) row() []string {
 	return append(row, number(p.MRBytes), cmp.Or(strings.Join(more, ", "), "-"))
 }
 
-// number formats a number with a unit.
+// number returns n in decimal, or "-" if n is zero.
 func number(n uint64) string {
 	if n == 0 {
 		return "-"

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// TestIgnored: each dropped message is counted once, by reason.
+// TestIgnored checks that each ignored message increments exactly one counter, the one for its reason.
 func TestIgnored(t *testing.T) {
 	e := newExchanged(t)
 	id, rep := e.connected()
@@ -37,7 +37,8 @@ func TestIgnored(t *testing.T) {
 		}
 		assert.Equal(t, map[string]uint64{name: 1}, changed, what)
 	}
-	mine := func(a message.Attribute, change func(m *message.MAD)) func() { // to the passive side
+	// fromPeer returns a function that delivers a message of the peer, altered by change, to the passive side.
+	fromPeer := func(a message.Attribute, change func(m *message.MAD)) func() {
 		return func() {
 			m := &message.MAD{Attribute: a, From: rep.To, To: rep.From, TID: rep.TID, LocalID: rep.RemoteID,
 				RemoteID: rep.LocalID, QPN: 99}
@@ -50,30 +51,30 @@ func TestIgnored(t *testing.T) {
 	elsewhere := func(m *message.MAD) { m.From.Link = 0x0123 }
 	otherID := func(m *message.MAD) { m.LocalID++ }
 	unknownID := func(m *message.MAD) { m.RemoteID += 1000 }
-	const unknown, wrong, late, again = "rx_cm_unknown_id", "rx_cm_wrong_peer", "rx_cm_late", "cm_rx_duplicates"
+	const unknown, wrong, late, duplicate = "rx_cm_unknown_id", "rx_cm_wrong_peer", "rx_cm_late", "cm_rx_duplicates"
 	for _, a := range []message.Attribute{message.MRA, message.REJ, message.REP, message.RTU, message.DREQ,
 		message.DREP, message.SIDRRep} {
-		expect(unknown, a.String()+" to an unknown ID", mine(a, unknownID))
-		expect(wrong, a.String()+" from elsewhere", mine(a, elsewhere))
-		expect(wrong, a.String()+" of another ID", mine(a, otherID))
+		expect(unknown, a.String()+" with an unknown remote ID", fromPeer(a, unknownID))
+		expect(wrong, a.String()+" from another link address", fromPeer(a, elsewhere))
+		expect(wrong, a.String()+" with the wrong local ID", fromPeer(a, otherID))
 	}
 	for _, a := range []message.Attribute{message.MRA, message.RTU, message.DREP, message.SIDRRep} {
-		expect(late, a.String()+" that no ID waits for", mine(a, nil))
+		expect(late, a.String()+" in an unexpected state", fromPeer(a, nil))
 	}
-	expect(late, "a REJ of another transaction", mine(message.REJ, func(m *message.MAD) { m.TID++ }))
-	expect(wrong, "a DREQ of another queue pair", mine(message.DREQ, func(m *message.MAD) { m.QPN++ }))
+	expect(late, "a REJ with the wrong transaction ID", fromPeer(message.REJ, func(m *message.MAD) { m.TID++ }))
+	expect(wrong, "a DREQ with the wrong queue pair number", fromPeer(message.DREQ, func(m *message.MAD) { m.QPN++ }))
 
-	expect("rx_cm_no_listener", "a request without a listener", func() {
+	expect("rx_cm_no_listener", "a REQ for a service without a listener", func() {
 		e.asked(func(m *message.MAD) { m.ServiceID++; m.LocalID, m.QPN = 71, 1 })
 	})
-	expect("rx_cm_no_listener", "a lookup without a listener", func() {
+	expect("rx_cm_no_listener", "a SIDR REQ for a service without a listener", func() {
 		e.asked(func(m *message.MAD) { m.Attribute = message.SIDRReq; m.ServiceID++; m.LocalID = 72 })
 	})
-	expect("rx_cm_bad_path", "a request by another path", func() {
+	expect("rx_cm_bad_path", "a REQ whose path does not match its sender", func() {
 		e.asked(func(m *message.MAD) { m.Path.Local[15]++; m.LocalID, m.QPN = 70, 2 })
 	})
-	expect(again, "a request once more", func() { e.asked(func(m *message.MAD) {}) })
-	mine(message.DREQ, nil)()
-	expect(again, "a DREQ once more", mine(message.DREQ, nil))
+	expect(duplicate, "a duplicate REQ", func() { e.asked(func(m *message.MAD) {}) })
+	fromPeer(message.DREQ, nil)()
+	expect(duplicate, "a duplicate DREQ", fromPeer(message.DREQ, nil))
 	require.NoError(t, rdma.DestroyID(id))
 }

@@ -25,7 +25,7 @@ import (
 // ordinals counts the devices of the process, so that GUIDs are unique.
 var ordinals atomic.Uint32
 
-// AddDevice adds a device to the fabric. The default name is soft with the device's number, from 0.
+// AddDevice adds a device to the fabric. The default name is softN, where N is the number of devices added before.
 func (f *Fabric) AddDevice(o DeviceOptions) error {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -65,14 +65,14 @@ func (f *Fabric) AddDevice(o DeviceOptions) error {
 	return nil
 }
 
-// HasDevice reports whether there is a device with the name.
+// HasDevice reports whether the fabric has a device with the given name.
 func (f *Fabric) HasDevice(name string) bool {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
 	return f.Named(name) != nil
 }
 
-// Named returns the device with a name, or nil.
+// Named returns the device with the given name, or nil.
 func (f *Fabric) Named(name string) *verbs.Device {
 	i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return d.Name() == name })
 	if i < 0 {
@@ -81,7 +81,7 @@ func (f *Fabric) Named(name string) *verbs.Device {
 	return f.devices[i]
 }
 
-// owner returns the device with a GID, or nil.
+// owner returns the device that has the given GID, or nil.
 func (f *Fabric) owner(gid [16]byte) *verbs.Device {
 	p := f.GIDs[gid]
 	if i := slices.IndexFunc(f.devices, func(d *verbs.Device) bool { return &d.Port == p }); i >= 0 {
@@ -90,9 +90,9 @@ func (f *Fabric) owner(gid [16]byte) *verbs.Device {
 	return nil
 }
 
-// RemoveDevice removes a device, and reports whether there was one with the name. Programs that have it open get an
-// event, and their queue pairs break; calls on it fail with EIO, except those that destroy objects. It sends no more
-// messages.
+// RemoveDevice removes the named device and reports whether it existed. Programs with the device open get an event, and
+// their queue pairs move to the error state. Calls on the device fail with EIO, except those that destroy objects. The
+// device sends no more messages.
 func (f *Fabric) RemoveDevice(name string) bool {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -122,8 +122,8 @@ func (f *Fabric) RemoveDevice(name string) bool {
 	return true
 }
 
-// SetLink takes the link of a device down or up, and reports whether there is a device with the name. While the link is
-// down, the device neither sends nor receives.
+// SetLink sets the link of the named device up or down and reports whether the device exists. While the link is down,
+// the device neither sends nor receives.
 func (f *Fabric) SetLink(name string, up bool) bool {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -179,14 +179,15 @@ func (f *Fabric) addGID(d *verbs.Device, address netip.Addr) error {
 	return nil
 }
 
-// connect opens the socket of an address, if the device is wired, and sets the device's MTU to that of the path.
+// connect opens the socket of an address if the device is wired, and lowers the device's MTU to that of the interface
+// if necessary.
 func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 	if !d.Wired {
 		return nil
 	}
-	f.reachOut()
-	// At the first address, queue pair numbers identify the process that owns them. Other addresses belong to this
-	// process alone.
+	f.addOuterWire()
+	// Processes can share a device's first address: packets are dispatched to a process by queue pair number. Other
+	// addresses are not shared.
 	l, err := f.Outer.Attach(address, d.Link, &d.Port, udp.Options{Share: len(d.Links) == 0})
 	if err != nil {
 		return fmt.Errorf("soft: device %s: %w", d.Name(), err)
@@ -204,12 +205,12 @@ func (f *Fabric) connect(d *verbs.Device, address netip.Addr) error {
 	return nil
 }
 
-// mtuOf returns the code of an MTU in bytes.
+// mtuOf converts an MTU in bytes to its verbs code.
 func mtuOf(n int) ibv.MTU { return ibv.MTU(bits.Len(uint(n)) - 8) }
 
-// reachOut adds the wire to other fabrics. The caller holds Core.Mu, or the fabric is
-// not shared yet.
-func (f *Fabric) reachOut() {
+// addOuterWire adds the wire that connects this fabric to others. The caller holds Core.Mu, or the fabric is not shared
+// yet.
+func (f *Fabric) addOuterWire() {
 	if f.Outer != nil {
 		return
 	}
@@ -225,8 +226,8 @@ func (f *Fabric) reachOut() {
 	}
 }
 
-// MoveAddress moves an address of one device to another, like the failover of a network bond. Connection manager IDs
-// bound to it get RDMA_CM_EVENT_ADDR_CHANGE. Existing connections stay on their devices.
+// MoveAddress moves an address from one device to another, as failover of a network bond does. Connection manager IDs
+// bound to the address get RDMA_CM_EVENT_ADDR_CHANGE. Existing connections stay on their devices.
 func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	f.Mu.Lock()
 	defer f.Unlock()
@@ -251,8 +252,7 @@ func (f *Fabric) MoveAddress(address netip.Addr, to string) error {
 	return nil
 }
 
-// Addresses returns the addresses of all devices, with the names of the devices. Link-local addresses belong to wired
-// devices.
+// Addresses maps each address to the name of its device. It includes link-local addresses of wired devices only.
 func (f *Fabric) Addresses() map[netip.Addr]string {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()
@@ -272,7 +272,7 @@ func (f *Fabric) Addresses() map[netip.Addr]string {
 }
 
 // Close releases the fabric's memory. It fails with EBUSY while a program has a device or an event channel open. The
-// fabric must not be used afterwards.
+// fabric must not be used after a successful Close.
 func (f *Fabric) Close() error {
 	var links []*roce.Link
 	defer func() { // without the lock, which the sockets' readers take
@@ -323,7 +323,7 @@ type Counters struct {
 	Gaps       uint64
 }
 
-// Counters returns the event counts of all devices that the fabric has had.
+// Counters returns the event counts summed over all devices, including removed ones.
 func (f *Fabric) Counters() Counters {
 	f.Mu.Lock()
 	defer f.Mu.Unlock()

@@ -10,18 +10,18 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 )
 
-// The reference: the results of verbs programs, computed in a different way than in the device, with slices in place of
-// rings and memory. Reliable connections wait for receives without limit; unanswered requests fail when every queue
-// pair waits.
+// The reference model computes the results of verbs programs independently of the device. It uses slices instead of
+// rings and registered memory. Reliable connections wait indefinitely for receives. Unanswered requests time out once
+// no queue pair can make progress.
 
-// refDevice is a device's memory as it has to be.
+// refDevice is the expected memory of a device.
 type refDevice struct {
-	main    []byte // registered for everything
-	fixed   []byte // registered for reading by its owner alone
-	foreign []byte // of another domain
+	main    []byte // registered with all access flags
+	fixed   []byte // registered for local reads only
+	foreign []byte // registered in another protection domain
 }
 
-// refPiece is a piece of memory: of a region, by the right key or not.
+// refPiece is a range of bytes in a region. The region also determines whether the key is valid.
 type refPiece struct {
 	of             refRegion
 	offset, length int
@@ -31,10 +31,10 @@ type refRegion int
 
 const (
 	ofMain    refRegion = iota
-	ofFixed             // may not be written, nor reached by peers
-	ofForeign           // is of another domain
-	ofNone              // main memory under a key that there is none of
-	ofWindow            // main memory by the key of the peer's window, which may be bound or not
+	ofFixed             // local reads only
+	ofForeign           // registered in another protection domain
+	ofNone              // main memory, accessed with a nonexistent key
+	ofWindow            // main memory, accessed with the key of the peer's memory window, bound or not
 )
 
 type refSend struct {
@@ -43,17 +43,17 @@ type refSend struct {
 	op            ibv.WROpcode
 	signalled     bool
 	local         []refPiece
-	inline        []byte // nil where there is none
+	inline        []byte // nil if the request is not inline
 	remote        refPiece
 	imm           uint32
 	operand, swap uint64
-	to            *refQP // of a datagram
+	to            *refQP // destination of a datagram
 	wrongQKey     bool
-	key           uint32    // of a window: that is bound, that ends, or that is written through
-	reach         [2]int    // of the window that is bound: start and length
-	queue         *refQueue // of a message over XRC; nil where there is none of the number
+	key           uint32    // key of the memory window to bind, invalidate or write through
+	reach         [2]int    // start and length of the memory window to bind
+	queue         *refQueue // XRC only: the shared receive queue, or nil if none has the number
 	number        uint32
-	whole         bool // a flush of the region, wherever it is aimed at
+	whole         bool // flush the entire region and ignore the range
 }
 
 type refRecv struct {
@@ -61,14 +61,14 @@ type refRecv struct {
 	pieces []refPiece
 }
 
-// refQueue is receives: of one queue pair, or shared.
+// refQueue holds the receives of one queue pair or of a shared receive queue.
 type refQueue struct {
 	recvs           []refRecv
 	posted, retired int
 	shared          bool
 }
 
-// refDone is a completion that has to come.
+// refDone is an expected completion.
 type refDone struct {
 	id       uint64
 	status   ibv.WCStatus
@@ -76,7 +76,7 @@ type refDone struct {
 	position int
 	length   int
 	imm      uint32
-	ended    uint32 // key of the window that the message ended
+	ended    uint32 // key of the memory window that the message invalidated
 	queue    *refQueue
 }
 
@@ -93,17 +93,17 @@ type refQP struct {
 	posted, retired int
 	sent, received  []refDone
 
-	key   uint32 // of its window, while that is bound
+	key   uint32 // of its memory window, or 0 if that is not bound
 	reach [2]int
 }
 
-// reliable reports whether the queue pair gets answers from its peer.
+// reliable reports whether the peer acknowledges the queue pair's requests.
 func (q *refQP) reliable() bool { return q.kind == ibv.QPT_RC || q.kind == ibv.QPT_XRC_SEND }
 
 type refWorld struct {
 	devices [2]refDevice
 	qps     []*refQP
-	headers func(q *refQP, pieces []refPiece) []byte // the bytes that the device wrote before a datagram
+	headers func(q *refQP, pieces []refPiece) []byte // the GRH area that the device wrote before a datagram
 }
 
 // run executes ready requests until none is ready.
@@ -118,7 +118,7 @@ func (w *refWorld) run() {
 	}
 }
 
-// wait lets time pass until no timer is left.
+// wait runs all requests, and times out unanswered ones until none is left.
 func (w *refWorld) wait() {
 	w.run()
 	for _, q := range w.qps {
@@ -130,7 +130,7 @@ func (w *refWorld) wait() {
 	}
 }
 
-// step carries out the first request of the send queue, if it need not wait.
+// step executes the first request of the send queue unless it must wait. It reports whether the request completed.
 func (q *refQP) step() bool {
 	if len(q.sends) == 0 || q.gone {
 		return false
@@ -184,7 +184,7 @@ func (q *refQP) step() bool {
 	return q.reachPeer(peer, s, data)
 }
 
-// reachPeer executes a request that the peer answers.
+// reachPeer executes a request at the peer and reports whether it completed.
 func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 	w := q.world
 	access, named := refAccess[s.op]
@@ -207,7 +207,7 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 		if q.reliable() {
 			return false
 		}
-		q.end(ibv.WC_SUCCESS) // and no side notices
+		q.end(ibv.WC_SUCCESS) // dropped without an error on either side
 		return true
 	}
 	remote := w.devices[peer.device].main[min(s.remote.offset, len(w.devices[0].main)):]
@@ -281,7 +281,7 @@ func (q *refQP) take(from *refQP, recv *refRecv, data []byte, done *refDone) ibv
 	return ibv.WC_SUCCESS
 }
 
-// lets reports whether a peer may access the memory it names in that way.
+// lets reports whether the request may access its remote range with the given access flag.
 func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 	p := &s.remote
 	inside := p.offset >= 0 && p.offset+p.length <= len(q.world.devices[0].main)
@@ -295,7 +295,7 @@ func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 	return false
 }
 
-// allowed reports whether the owner may read the pieces, or write them; pieces of no bytes are not looked at.
+// allowed reports whether the owner may read the pieces or, if write is set, write them. It ignores empty pieces.
 func allowed(pieces []refPiece, write bool) bool {
 	for _, p := range pieces {
 		if p.length > 0 && (p.of >= ofForeign || p.of == ofFixed && write || p.of == ofMain &&
@@ -306,8 +306,8 @@ func allowed(pieces []refPiece, write bool) bool {
 	return true
 }
 
-// refused ends a request that the peer does not carry out. Unreliable connections do not learn of it, and drop its
-// data.
+// refused completes a request that the peer rejects. On an unreliable transport, the data is dropped and the request
+// succeeds.
 func (q *refQP) refused(peer *refQP, status ibv.WCStatus) bool {
 	if q.reliable() {
 		peer.breakDown()
@@ -343,8 +343,7 @@ var refOpcodes = map[ibv.WROpcode]ibv.WCOpcode{
 	ibv.WR_ATOMIC_WRITE: ibv.WC_ATOMIC_WRITE, ibv.WR_FLUSH: ibv.WC_FLUSH,
 }
 
-// refAccess is the access that a peer has to allow, by the operations that name its memory; refWords are those of 8
-// bytes, at a multiple of 8.
+// refAccess maps each operation on remote memory to the access flag that it requires.
 var refAccess = map[ibv.WROpcode]ibv.AccessFlags{
 	ibv.WR_RDMA_WRITE: ibv.ACCESS_REMOTE_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM: ibv.ACCESS_REMOTE_WRITE,
 	ibv.WR_RDMA_READ:          ibv.ACCESS_REMOTE_READ,
@@ -352,6 +351,7 @@ var refAccess = map[ibv.WROpcode]ibv.AccessFlags{
 	ibv.WR_ATOMIC_WRITE: ibv.ACCESS_REMOTE_WRITE, ibv.WR_FLUSH: ibv.ACCESS_FLUSH_GLOBAL,
 }
 
+// refWords lists the operations on 8 bytes at an address that is a multiple of 8.
 var refWords = map[ibv.WROpcode]bool{ibv.WR_ATOMIC_CMP_AND_SWP: true, ibv.WR_ATOMIC_FETCH_AND_ADD: true,
 	ibv.WR_ATOMIC_WRITE: true}
 
@@ -371,7 +371,7 @@ func (q *refQP) flush() {
 	q.recvs.recvs = nil
 }
 
-// bytes is where a piece lies, as far as there is memory.
+// bytes returns the memory of a piece. Pieces without a valid key are in main memory.
 func (w *refWorld) bytes(device int, p refPiece) []byte {
 	d := &w.devices[device]
 	switch p.of {

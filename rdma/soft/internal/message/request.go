@@ -33,7 +33,8 @@ type Request struct {
 	Continues bool   // not the first part
 	More      bool   // not the last part
 	AckReq    bool   // requests an acknowledgement
-	// Life distinguishes connections of a queue pair across resets. Packets do not carry it; 0 is unknown.
+	// Life distinguishes connections of a queue pair across resets. Only packets of dynamic connections carry it; 0 is
+	// unknown.
 	Life      uint64
 	QKey      uint32        // UD only
 	Key       uint64        // dynamic connections only: access key of the target

@@ -9,11 +9,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// AppendRequest writes the packets of a request or a part of one: one for each MTU of payload, with consecutive
-// sequence numbers. If another part follows, the payload must be a multiple of the MTU. An MTU of 0 means a single
-// packet.
+// AppendRequest writes the packets of a request, or of a part of a request: a packet for each MTU of payload, with
+// consecutive sequence numbers. If another part follows, the payload must be a multiple of the MTU. An MTU of 0 means a
+// single packet.
 //
-// It reads the payload. If that memory is unmapped, it panics like mem.Move and leaves an incomplete packet in the
+// If the payload's memory is unmapped, AppendRequest panics, as mem.Move does, and leaves an incomplete packet in the
 // output.
 func AppendRequest(out Output, m *message.Request) {
 	c := cut(m.Payload, m.MTU, m.PSN, m.Continues, m.More)
@@ -85,8 +85,8 @@ func (s *shape) putRequest(p []byte, m *message.Request) {
 	}
 }
 
-// AppendAnswer writes the packets of an answer: for read data like AppendRequest, otherwise one. It reads the data, and
-// panics if that memory is unmapped.
+// AppendAnswer writes the packets of an answer. Read data is split as in AppendRequest; any other answer is a single
+// packet. It panics if the memory of the data is unmapped.
 func AppendAnswer(out Output, a *message.Answer) {
 	kind := a.Kind
 	if a.Syndrome != message.Ack {
@@ -123,7 +123,7 @@ func AppendAnswer(out Output, a *message.Answer) {
 	}
 }
 
-// putLife writes the first header of an answer on a dynamic connection, and returns where further headers begin.
+// putLife writes the first header of an answer on a dynamic connection, and returns the offset of the next header.
 func (s *shape) putLife(p []byte, a *message.Answer) int {
 	if !s.has(dynAETH) {
 		return bthSize
@@ -132,7 +132,7 @@ func (s *shape) putLife(p []byte, a *message.Answer) int {
 	return bthSize + dynAETHSize
 }
 
-// putAETH writes the result of a request.
+// putAETH writes the AETH: the syndrome and the message sequence number.
 func putAETH(p []byte, a *message.Answer) {
 	syndrome := uint32(syndromeAck)
 	switch a.Syndrome {
@@ -145,7 +145,7 @@ func putAETH(p []byte, a *message.Answer) {
 	order.PutUint32(p, syndrome<<24|a.Count&number)
 }
 
-// AppendMAD writes the packet of a datagram of the connection manager. It returns an error if a value does not fit its
+// AppendMAD writes a connection manager datagram as a single packet. It returns an error if a value does not fit its
 // field.
 func AppendMAD(out Output, m *message.MAD, psn uint32) error {
 	b, err := m.Encode()
