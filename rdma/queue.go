@@ -193,7 +193,7 @@ func (q *queue) call(b *batch, from int, m reservation) (result int32) {
 		result = q.path.PostRecv(q.qp, list, bad)
 	}
 	goruntime.KeepAlive(b)
-	q.inPath = false
+	q.leave()
 	return result
 }
 
@@ -201,6 +201,13 @@ func (q *queue) call(b *batch, from int, m reservation) (result int32) {
 func (q *queue) enter(m reservation) {
 	if q.capacity > 0 {
 		q.calling, q.inPath = m, true
+	}
+}
+
+// leave marks the end of a path call. Posts to an unchecked queue may run at the same time, so it writes nothing there.
+func (q *queue) leave() {
+	if q.capacity > 0 {
+		q.inPath = false
 	}
 }
 

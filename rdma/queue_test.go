@@ -4,6 +4,7 @@ package rdma
 
 import (
 	"math"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -304,4 +305,26 @@ func TestPathPanics(t *testing.T) {
 	receives.Recv(1).SGE(0, 8, 0)
 	assert.Panics(t, func() { r.Post(receives) })
 	assert.Equal(t, 8, r.Free())
+}
+
+// acceptingPath accepts every send. It takes no lock.
+type acceptingPath struct{ Path }
+
+func (acceptingPath) PostSend(*ibv.QP, *ibv.SendWR, *ibv.Ptr[ibv.SendWR]) int32 { return 0 }
+
+// TestConcurrentUncheckedPosts checks, with the race detector, that posts to an unchecked queue write no shared state.
+func TestConcurrentUncheckedPosts(t *testing.T) {
+	d := newDevice(t, ibv.QPT_RC)
+	q := sendQueue(t, d, QueueOptions{Unchecked: true, Path: acceptingPath{}})
+	var posts sync.WaitGroup
+	for range 2 {
+		b := writes(sendBatch(t, 2, 1, 0), 1, 2)
+		posts.Go(func() {
+			for range 100 {
+				_, err := q.PostRange(b, 1, 2)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	posts.Wait()
 }

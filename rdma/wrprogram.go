@@ -802,7 +802,7 @@ func (q *SendQueue) postList(p *WRProgram, m reservation) error {
 	p.bad = 0
 	q.enter(m)
 	r := q.path.PostSend(q.qp, &p.wrs[0], &p.bad)
-	q.inPath = false
+	q.leave()
 	if r == 0 {
 		return nil
 	}
