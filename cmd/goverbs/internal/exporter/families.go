@@ -35,13 +35,14 @@ func NewMetric(name, help string, kind Kind, labels ...string) *Metric {
 	return &Metric{name: name, help: help, kind: kind, labels: labels}
 }
 
-// Source has metrics. Several goroutines may call Collect at once.
+// Source collects metrics. Collect is safe for concurrent use.
 type Source interface{ Collect(*Scrape) }
 
-// Scrape is one collection.
+// Scrape holds the metrics of one collection.
 type Scrape struct{ families map[*Metric]*Family }
 
-// Gather collects the metrics of a source, sorted. Two values with the same labels are an error.
+// Gather returns the metrics of a source in sorted order. It returns an error if two values of a metric have the same
+// labels.
 func Gather(from Source) (Families, error) {
 	s := &Scrape{map[*Metric]*Family{}}
 	from.Collect(s)
@@ -59,8 +60,8 @@ func Gather(from Source) (Families, error) {
 	return all, nil
 }
 
-// Add adds a value. It takes one label for each name of the metric. Labels may have any source, so that invalid UTF-8
-// is replaced.
+// Add adds a value, with one label for each label name of the metric. It replaces invalid UTF-8 in labels, which may
+// come from other programs.
 func (s *Scrape) Add(m *Metric, value float64, labels ...string) {
 	f := s.families[m]
 	if f == nil {
@@ -85,14 +86,14 @@ type Family struct {
 	Metrics []*Value `json:"metrics"`
 }
 
-// Value is a metric.
+// Value is a value of a metric, with its labels.
 type Value struct {
 	Labels map[string]string `json:"labels"`
 	Value  float64           `json:"value"`
 	sorted []string          // labels by name
 }
 
-// Families are all metrics of a scrape.
+// Families holds all metrics of a scrape.
 type Families []*Family
 
 // WriteText writes the metrics in Prometheus's text format 0.0.4.

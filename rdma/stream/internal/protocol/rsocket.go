@@ -196,8 +196,8 @@ func (r *RSocket) Received(wc *ibv.WC, peer Flags) (Flags, error) {
 	return 0, fmt.Errorf("%w: message %#08x", errRSocket, imm)
 }
 
-// written returns the completion of a write with immediate data for that of a word. The device does not report how much
-// the peer has written: an announcement is an entry of the list that is not empty.
+// written returns the completion that a write with immediate data would have for a received word. The device does not
+// report the length of a plain write, so an announcement is recognized by its entry in the list, which is not empty.
 func (r *RSocket) written(word uint32) *ibv.WC {
 	wc := writeOf(word)
 	switch op, value := word>>opShift, word&(1<<opShift-1); op {
