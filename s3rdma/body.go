@@ -35,6 +35,21 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// WriteTo saves [io.Copy] its buffer.
+func (b *body) WriteTo(w io.Writer) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.release == nil {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	if len(b.rest) == 0 {
+		return 0, nil
+	}
+	n, err := w.Write(b.rest)
+	b.rest = b.rest[n:]
+	return int64(n), err
+}
+
 func (b *body) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

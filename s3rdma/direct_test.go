@@ -3,10 +3,13 @@
 package s3rdma
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -188,4 +191,129 @@ func FuzzDirect(f *testing.F) {
 			t.Errorf("%q became %v", text, parsed)
 		}
 	})
+}
+
+// TestDirectOverlap has an S3 server that waits, in the middle of a GET, until the client's memory contains the first
+// part of the object.
+func TestDirectOverlap(t *testing.T) {
+	for name, o := range map[string]Options{"direct": {Direct: true}, "dynamic": {Dynamic: true}} {
+		t.Run(name, func(t *testing.T) {
+			o.Threshold = 1
+			p := newPair(t, HandlerOptions{Direct: o.Direct, Dynamic: o.Dynamic}, o, nil)
+			data := bytesOf(3*chunk+1, 1)
+			p.put("key", data)
+			b, err := NewBuffer(len(data))
+			require.NoError(t, err)
+			inner := p.store
+			p.handler.inner = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if _, ok := w.(*recorder); !ok || r.Method != http.MethodGet {
+					inner.ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("ETag", etagOf(data))
+				w.Write(data[:chunk])
+				assert.Eventually(t, func() bool { return bytes.Equal(b.Bytes()[:chunk], data[:chunk]) }, 10*time.Second,
+					time.Millisecond, "nothing was transferred before the end of the object")
+				w.Write(data[chunk:])
+			})
+			got, err := p.do(Into(t.Context(), b), http.MethodGet, "key", nil)
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(data, got))
+			require.NoError(t, b.Close())
+		})
+	}
+}
+
+// TestDirectRange reads ranges whose size is known, each with one request. The last one exceeds the object.
+func TestDirectRange(t *testing.T) {
+	var requests atomic.Int64
+	p := newPair(t, HandlerOptions{Direct: true}, Options{Direct: true, Threshold: 1000},
+		func(base http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				requests.Add(1)
+				return base.RoundTrip(r)
+			})
+		})
+	data := bytesOf(10_000, 1)
+	p.put("key", data)
+	b, err := NewBuffer(4000)
+	require.NoError(t, err)
+	for _, into := range []*Buffer{nil, b} {
+		for _, from := range []int{0, 3000, 9000} {
+			r, err := http.NewRequestWithContext(Into(t.Context(), into), http.MethodGet, p.server.URL+"/bucket/key", nil)
+			require.NoError(t, err)
+			r.Header.Set("Authorization", credential)
+			r.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", from, from+2999))
+			requests.Store(0)
+			response, err := p.client.Do(r)
+			require.NoError(t, err)
+			want := data[from:min(from+3000, len(data))]
+			assert.Equal(t, http.StatusPartialContent, response.StatusCode)
+			assert.EqualValues(t, len(want), response.ContentLength)
+			assert.Equal(t, strconv.Itoa(len(want)), response.Header.Get("Content-Length"))
+			if into == nil {
+				got, err := io.ReadAll(response.Body)
+				require.NoError(t, err)
+				assert.True(t, bytes.Equal(want, got))
+			} else {
+				n, err := b.ReadFrom(response.Body)
+				require.NoError(t, err)
+				assert.True(t, bytes.Equal(want, b.Bytes()[:n]))
+			}
+			require.NoError(t, response.Body.Close())
+			assert.EqualValues(t, 1, requests.Load())
+		}
+	}
+	require.NoError(t, b.Close())
+	assert.EqualValues(t, 6, p.transport.Stats().Gets)
+}
+
+// TestRangeSize has ranges of known and unknown size.
+func TestRangeSize(t *testing.T) {
+	for header, size := range map[string]int{"bytes=0-0": 1, "bytes=10-109": 100, "bytes=0-2147483646": maxSize,
+		"bytes=0-2147483647": 0, "": 0, "bytes=5-": 0, "bytes=-5": 0, "bytes=5-4": 0, "bytes=0-1,3-4": 0,
+		"bytes=+1-4": 0, "bits=0-1": 0, "bytes=0-99999999999999999999": 0} {
+		assert.Equal(t, size, rangeSize(header), header)
+	}
+}
+
+// TestDirectRejectedBody has an S3 server that replies to a PUT before it has read the body. The client gets this
+// reply, and later requests work.
+func TestDirectRejectedBody(t *testing.T) {
+	p := newPair(t, HandlerOptions{Direct: true}, Options{Direct: true, Threshold: 1000}, nil)
+	data := bytesOf(64*chunk, 1)
+	p.put("key", data)
+	p.handler.inner = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var first [1000]byte
+		_, err := io.ReadFull(r.Body, first[:])
+		assert.NoError(t, err)
+		assert.Equal(t, data[:1000], first[:])
+		http.Error(w, "quota", http.StatusForbidden)
+	})
+	_, err := p.do(t.Context(), http.MethodPut, "key", data)
+	assert.ErrorContains(t, err, "Forbidden")
+	p.handler.inner = p.store
+	p.put("key", data)
+	assert.True(t, bytes.Equal(data, p.get("key")))
+}
+
+// TestDirectPanic has an S3 server that panics in the middle of a transfer.
+func TestDirectPanic(t *testing.T) {
+	p := newPair(t, HandlerOptions{Direct: true}, Options{Direct: true, Threshold: 1000}, nil)
+	p.server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	data := bytesOf(3*chunk, 1)
+	p.put("key", data)
+	p.handler.inner = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			p.store.ServeHTTP(w, r)
+			return
+		}
+		w.Write(data[:2*chunk])
+		panic("in the test")
+	})
+	_, err := p.do(t.Context(), http.MethodGet, "key", nil)
+	assert.Error(t, err)
+	p.handler.inner = p.store
+	assert.True(t, bytes.Equal(data, p.get("key")))
+	assert.Zero(t, p.handler.Sessions())
 }

@@ -3,7 +3,6 @@
 package s3rdma
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -113,18 +112,25 @@ func (h *Handler) tryDirect(w http.ResponseWriter, r *http.Request, peer token) 
 	return err
 }
 
-// directPut reads the client's memory and stores the object. It reports whether the lane can be reused.
+// directPut stores an object that it reads from the client's memory. It reports whether the lane can be reused.
 func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane,
 	peer token, memory *rdma.Buffer) (intact bool, err error) {
-	if err := l.link.move(ctx, memory, s.size, peer, ibv.WR_RDMA_READ); err != nil {
-		return false, &statusError{http.StatusNotImplemented, "timeout", err}
+	if err := l.link.register(memory, s.size, ibv.ACCESS_LOCAL_WRITE); err != nil {
+		return false, &statusError{http.StatusNotImplemented, "device", err}
 	}
+	payload := l.link.readFrom(ctx, peer, s.size)
+	defer payload.close() // even if the S3 server panics
 	replay := r.Clone(r.Context())
-	replay.Body, replay.ContentLength = io.NopCloser(bytes.NewReader(memory.Bytes()[:s.size])), int64(s.size)
+	replay.Body = io.NopCloser(&pipeReader{p: payload, rest: memory.Bytes()[:s.size]})
+	replay.ContentLength = int64(s.size)
 	replay.Header.Set("Content-Length", strconv.Itoa(s.size))
 	into := &recorder{header: http.Header{}, body: make([]byte, 0, 64<<10)}
-	if err := h.serve(into, replay); err != nil {
-		return true, err
+	err = h.serve(into, replay)
+	if failed := payload.close(); failed != nil && failed != errStopped {
+		return false, &statusError{http.StatusNotImplemented, "timeout", failed}
+	}
+	if err := errors.Join(err, l.link.unregister()); err != nil {
+		return !l.link.closed, err
 	}
 	if into.code() == http.StatusOK {
 		h.count(s)
@@ -138,24 +144,37 @@ func (h *Handler) directPut(ctx context.Context, w http.ResponseWriter, r *http.
 // directGet gets the object and writes it to the client's memory. It reports whether the lane can be reused.
 func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.Request, s *session, l *lane,
 	peer token, memory *rdma.Buffer) (intact bool, err error) {
-	into := &recorder{header: http.Header{}, body: memory.Bytes()[:0:s.size]}
-	if err := h.serve(into, r); err != nil || into.lost {
-		return true, failed(http.StatusNotImplemented, "object", "the object exceeds the client's memory")
+	if err := l.link.register(memory, s.size, 0); err != nil {
+		return false, &statusError{http.StatusNotImplemented, "device", err}
 	}
-	status := into.code()
-	if status != http.StatusOK && status != http.StatusPartialContent || len(into.body) == 0 {
-		into.send(w) // the S3 server's error
-		return true, nil
+	payload := l.link.writeTo(ctx, peer)
+	defer payload.close() // even if the S3 server panics
+	into := &recorder{header: http.Header{}, body: memory.Bytes()[:0:s.size], payload: payload}
+	err = h.serve(into, r)
+	if err == nil && !into.lost && into.found() {
+		payload.advance(len(into.body))
 	}
-	if err := l.link.move(ctx, memory, len(into.body), peer, ibv.WR_RDMA_WRITE); err != nil {
-		h.declined(r, &statusError{http.StatusNotImplemented, "timeout", err})
+	sent := payload.close()
+	if sent == nil {
+		sent = l.link.unregister()
+	}
+	intact = sent == nil
+	switch {
+	case err != nil || into.lost:
+		return intact, failed(http.StatusNotImplemented, "object", "the object exceeds the client's memory")
+	case !into.found() || len(into.body) == 0: // the S3 server's error, or an empty object
+		into.header.Set(headerReply, "501")
+		into.send(w)
+		return intact, nil
+	case sent != nil:
+		h.declined(r, &statusError{http.StatusNotImplemented, "timeout", sent})
 		into.header.Set(headerReply, "501")
 		into.send(w)
 		return false, nil
 	}
 	s.size = len(into.body)
 	h.count(s)
-	into.header.Set(headerReply, l.reply(status))
+	into.header.Set(headerReply, l.reply(into.code()))
 	into.header.Set(headerTransferred, strconv.Itoa(s.size))
 	into.header.Set("Content-Length", "0")
 	into.body = nil
@@ -163,19 +182,14 @@ func (h *Handler) directGet(ctx context.Context, w http.ResponseWriter, r *http.
 	return true, nil
 }
 
-// move reads or writes the peer's memory. After an error, the link must be closed.
-func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, peer token, op ibv.WROpcode) error {
-	access := ibv.AccessFlags(0)
-	if op == ibv.WR_RDMA_READ {
-		access = ibv.ACCESS_LOCAL_WRITE
-	}
-	err := l.register(memory, size, access)
-	switch {
-	case err != nil:
-	case l.dynamic != nil:
-		err = l.postTo(peer, op)
-	default:
-		err = l.post(func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
+// move reads or writes the peer's memory from one offset to another. After an error, the link must be closed.
+func (l *link) move(ctx context.Context, peer token, op ibv.WROpcode, from, to int) (err error) {
+	sge := l.mr.SGE(uint64(from), uint32(to-from))
+	peer.address += uint64(from)
+	if l.dynamic != nil {
+		err = l.postTo(peer, op, sge)
+	} else {
+		err = l.post(sge, func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
 			if op == ibv.WR_RDMA_READ {
 				return b.Read(id, peer.address, peer.rkey)
 			}
@@ -185,10 +199,7 @@ func (l *link) move(ctx context.Context, memory *rdma.Buffer, size int, peer tok
 	if err != nil {
 		return err
 	}
-	if err := l.written(ctx); err != nil {
-		return err
-	}
-	return l.unregister()
+	return l.written(ctx)
 }
 
 // takeLane returns the lane of a client's queue pair. For a new queue pair, it creates a lane, adds its token to the

@@ -47,7 +47,8 @@ func (t *Transport) exchange(r *http.Request, memory *rdma.Buffer, size int) (*h
 }
 
 // direct sends the request once. If the request connects the lane, it fails, but the next request may succeed. When
-// direct returns, the server can no longer access the memory.
+// direct returns, the server can no longer access the memory. The response's ContentLength is the number of bytes that
+// the server has transferred, which for a GET may be less than size.
 func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, size int) (*http.Response, error) {
 	access := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE
 	if r.Method == http.MethodPut {
@@ -68,12 +69,15 @@ func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, 
 	}
 	h := response.Header
 	status, text, _ := strings.Cut(h.Get(headerReply), ":")
-	bytes := h.Get(headerTransferred)
+	moved := size // cuObject's servers send no size for a PUT
+	if text := h.Get(headerTransferred); text != "" || r.Method == http.MethodGet {
+		moved, _ = strconv.Atoi(text)
+	}
 	// Only the lane's queue pair can have accessed the memory.
 	peer, err := parseToken(text)
 	if reached := l.link.dynamic != nil || err == nil && l.peer != (token{}) && peer == l.peer; reached &&
-		status == strconv.Itoa(response.StatusCode) &&
-		(bytes == strconv.Itoa(size) || bytes == "" && r.Method == http.MethodPut) {
+		status == strconv.Itoa(response.StatusCode) && moved > 0 && moved <= size &&
+		(moved == size || r.Method == http.MethodGet) {
 		io.Copy(io.Discard, io.LimitReader(response.Body, 64<<10))
 		response.Body.Close()
 		for name := range h {
@@ -81,11 +85,12 @@ func (t *Transport) direct(r *http.Request, l *clientLane, memory *rdma.Buffer, 
 				delete(h, name)
 			}
 		}
-		response.Request = r
+		response.Request, response.ContentLength = r, int64(moved)
+		h.Set("Content-Length", strconv.Itoa(moved))
 		return response, nil
 	}
 	response.Body.Close()
-	if response.StatusCode == http.StatusOK && h.Get(headerReply) == "" { // the server has ignored the token
+	if response.StatusCode == http.StatusOK && h.Get(headerReply) == "" && response.ContentLength != 0 { // the server has ignored the token
 		t.decline(r.URL.Host)
 	}
 	if l.peer == (token{}) && l.link.dynamic == nil {
@@ -131,6 +136,7 @@ func (t *Transport) putDirect(r *http.Request, memory *rdma.Buffer, size int) (*
 	t.engine.pool.put(memory)
 	t.puts.Add(1)
 	response.Body, response.ContentLength = http.NoBody, 0
+	response.Header.Set("Content-Length", "0")
 	return response, nil
 }
 

@@ -70,7 +70,10 @@ func parseDynamic(s string) (t token, err error) {
 type dynamic struct {
 	gid ibv.GIDEntry // local GID
 	srq *rdma.SRQ    // for a target
-	ah  *rdma.AH     // for the current request of an initiator
+
+	// An initiator's handle for the peer of its transfer, and its request.
+	ah      *rdma.AH
+	program *rdma.WRProgram
 }
 
 // newDynamic creates a DC target or initiator.
@@ -134,17 +137,23 @@ func (l *link) startDynamic(target bool, port uint8, mtu ibv.MTU) error {
 		ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC|ibv.QP_SQ_PSN)
 }
 
-// postTo posts a read or write of all of the memory from or to the peer's memory.
-func (l *link) postTo(peer token, op ibv.WROpcode) (err error) {
-	attr := &ibv.AHAttr{IsGlobal: 1, PortNum: uint8(l.dynamic.gid.PortNum), DLID: peer.lid}
-	attr.GRH.DGID, attr.GRH.SGIDIndex, attr.GRH.HopLimit = peer.gid, uint8(l.dynamic.gid.GIDIndex), 64
-	if l.dynamic.ah, err = l.engine.pd.CreateAH(attr); err != nil {
-		return err
+// postTo posts a read or write of a part of the memory from or to the peer's memory.
+func (l *link) postTo(peer token, op ibv.WROpcode, sge ibv.SGE) (err error) {
+	d := l.dynamic
+	if d.ah == nil {
+		attr := &ibv.AHAttr{IsGlobal: 1, PortNum: uint8(d.gid.PortNum), DLID: peer.lid}
+		attr.GRH.DGID, attr.GRH.SGIDIndex, attr.GRH.HopLimit = peer.gid, uint8(d.gid.GIDIndex), 64
+		if d.ah, err = l.engine.pd.CreateAH(attr); err != nil {
+			return err
+		}
 	}
-	p, err := l.qp.NewWRProgram()
-	if err != nil {
-		return err
+	if d.program == nil {
+		if d.program, err = l.qp.NewWRProgram(); err != nil {
+			return err
+		}
 	}
+	p := d.program
+	p.Reset()
 	if l.send, err = l.engine.calls.Begin(); err != nil {
 		return err
 	}
@@ -154,14 +163,14 @@ func (l *link) postTo(peer token, op ibv.WROpcode) (err error) {
 	} else {
 		r = p.Write(l.send.ID(), peer.address, peer.rkey)
 	}
-	mlx5.DC(r.Signaled().Add(l.mr.SGE(0, uint32(l.mr.Len()))), l.dynamic.ah.Ptr(), peer.qpn, dynamicKey)
+	mlx5.DC(r.Signaled().Add(sge), d.ah.Ptr(), peer.qpn, dynamicKey)
 	if err = l.qp.PostProgram(p); err != nil {
 		l.send.Cancel()
 	}
 	return err
 }
 
-// closePath closes the address handle of an initiator's completed request.
+// closePath closes the address handle of an initiator's completed transfer.
 func (d *dynamic) closePath() error {
 	if d == nil || d.ah == nil {
 		return nil

@@ -71,15 +71,7 @@ func (l *link) unregister() error {
 		return errors.Join(err, l.close())
 	}
 	l.mr, l.memory = nil, nil
-	if err := l.dynamic.closePath(); err != nil {
-		return err
-	}
-	if l.sends != nil {
-		err := l.sends.Close()
-		l.sends = nil
-		return err
-	}
-	return nil
+	return l.dynamic.closePath()
 }
 
 // token returns the token that identifies the link to the peer.
@@ -155,20 +147,23 @@ var errCookie = errors.New("s3rdma: peer wrote a wrong cookie")
 
 // write posts a write of all of the memory to the peer's memory.
 func (l *link) write(to memoryKey, cookie uint32) error {
-	return l.post(func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
+	return l.post(l.mr.SGE(0, uint32(l.mr.Len())), func(b *rdma.SendBatch, id uint64) rdma.SendRequest {
 		return b.WriteImm(id, to.address, to.rkey, ibv.ToBE32(cookie))
 	})
 }
 
-// post posts a request for all of the memory.
-func (l *link) post(request func(b *rdma.SendBatch, id uint64) rdma.SendRequest) (err error) {
-	if l.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
-		return err
+// post posts a request for a part of the memory. Its earlier requests have completed.
+func (l *link) post(sge ibv.SGE, request func(b *rdma.SendBatch, id uint64) rdma.SendRequest) (err error) {
+	if l.sends == nil {
+		if l.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
+			return err
+		}
 	}
+	l.sends.Reset()
 	if l.send, err = l.engine.calls.Begin(); err != nil {
 		return err
 	}
-	request(l.sends, l.send.ID()).Add(l.mr.SGE(0, uint32(l.mr.Len()))).Signaled()
+	request(l.sends, l.send.ID()).Add(sge).Signaled()
 	if _, err = l.qp.PostSend(l.sends); err != nil {
 		l.send.Cancel()
 	}

@@ -49,10 +49,12 @@ func replayOf(control *http.Request, asked request) (*http.Request, error) {
 
 // recorder is a ResponseWriter that records the response, up to the capacity of body.
 type recorder struct {
-	header http.Header
-	status int
-	body   []byte
-	lost   bool // the body exceeds the capacity
+	header  http.Header
+	status  int
+	body    []byte
+	lost    bool  // the body exceeds the capacity
+	payload *pipe // receives the body in chunks while it is written, or nil
+	passed  int   // bytes of the body that payload has received
 }
 
 func (r *recorder) Header() http.Header { return r.header }
@@ -69,8 +71,53 @@ func (r *recorder) Write(b []byte) (int, error) {
 		r.lost = true
 		return 0, io.ErrShortBuffer
 	}
-	r.body = append(r.body, b...)
+	for rest := b; len(rest) > 0; {
+		n := min(len(rest), chunk)
+		r.body = append(r.body, rest[:n]...)
+		rest = rest[n:]
+		r.pass()
+	}
 	return len(b), nil
+}
+
+// ReadFrom reads the body without the buffer of [io.Copy].
+func (r *recorder) ReadFrom(from io.Reader) (total int64, err error) {
+	r.status = r.code()
+	for {
+		free := r.body[len(r.body):cap(r.body)]
+		if len(free) == 0 {
+			var more [1]byte
+			if n, err := io.ReadFull(from, more[:]); n == 0 && err == io.EOF {
+				return total, nil
+			} else if n == 0 {
+				return total, err
+			}
+			r.lost = true
+			return total, io.ErrShortBuffer
+		}
+		n, err := from.Read(free[:min(len(free), chunk)])
+		r.body = r.body[:len(r.body)+n]
+		total += int64(n)
+		r.pass()
+		if err == io.EOF {
+			return total, nil
+		} else if err != nil {
+			return total, err
+		}
+	}
+}
+
+// pass passes the body to the payload if there is another chunk of an object.
+func (r *recorder) pass() {
+	if r.payload != nil && r.found() && len(r.body) >= r.passed+chunk {
+		r.passed = len(r.body)
+		r.payload.advance(r.passed)
+	}
+}
+
+// found reports whether the response has an object.
+func (r *recorder) found() bool {
+	return r.code() == http.StatusOK || r.code() == http.StatusPartialContent
 }
 
 // send writes the recorded response to w.

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -266,7 +268,8 @@ func (t *Transport) again(r *http.Request, memory *rdma.Buffer, size int) (*http
 	return t.base.RoundTrip(again)
 }
 
-// get sends a GET. It first sends a HEAD request for the size and the headers of the response.
+// get sends a GET. Unless the request has a range of known size and is direct, it first sends a HEAD request for the
+// size and the headers of the response.
 func (t *Transport) get(r *http.Request) (*http.Response, error) {
 	response, err := t.tryGet(r)
 	if err == nil {
@@ -291,6 +294,11 @@ func (t *Transport) get(r *http.Request) (*http.Response, error) {
 var errSmall = errors.New("s3rdma: the object is smaller than the threshold")
 
 func (t *Transport) tryGet(r *http.Request) (*http.Response, error) {
+	if size := rangeSize(r.Header.Get("Range")); t.options.Direct && size >= t.options.Threshold {
+		return t.getInto(r, size, func(memory *rdma.Buffer) (*http.Response, error) {
+			return t.exchange(r, memory, size)
+		})
+	}
 	head := r.Clone(r.Context())
 	head.Method = http.MethodHead
 	for _, name := range []string{"Authorization", "X-Amz-Date", "X-Amz-Security-Token"} {
@@ -315,35 +323,57 @@ func (t *Transport) tryGet(r *http.Request) (*http.Response, error) {
 	if size > maxSize {
 		return nil, errDeclined
 	}
-	memory, release, err := t.destination(r.Context(), int(size))
+	etag := response.Header.Get("ETag")
+	return t.getInto(r, int(size), func(memory *rdma.Buffer) (*http.Response, error) {
+		if t.options.Direct {
+			moved, err := t.exchange(r, memory, int(size))
+			if err == nil && (moved.Header.Get("ETag") != etag || moved.ContentLength != size) {
+				err = errDeclined // the object changed after the HEAD request
+			}
+			return response, err
+		}
+		x, err := t.prepare(r, http.MethodGet, memory, int(size), offset)
+		if err != nil {
+			return nil, err
+		}
+		if err := x.get(etag); err != nil {
+			x.abandon()
+			return nil, err
+		}
+		return response, nil
+	})
+}
+
+// getInto returns a response with up to size bytes that transfer has placed in memory.
+func (t *Transport) getInto(r *http.Request, size int,
+	transfer func(memory *rdma.Buffer) (*http.Response, error)) (*http.Response, error) {
+	memory, release, err := t.destination(r.Context(), size)
 	if err != nil {
 		return nil, err
 	}
-	etag := response.Header.Get("ETag")
-	if t.options.Direct {
-		var moved *http.Response
-		if moved, err = t.exchange(r, memory, int(size)); err == nil && moved.Header.Get("ETag") != etag {
-			err = errDeclined // the object changed after the HEAD request
-		}
-	} else {
-		var x *transfer
-		if x, err = t.prepare(r, http.MethodGet, memory, int(size), offset); err == nil {
-			if err = x.get(etag); err != nil {
-				x.abandon()
-			}
-		}
-	}
+	response, err := transfer(memory)
 	if err != nil {
 		release()
 		return nil, err
 	}
 	response.Request = r
-	response.ContentLength = size
-	if b := bufferOf(r.Context(), int(size)); b != nil {
-		b.filled.Store(size)
+	if b := bufferOf(r.Context(), size); b != nil {
+		b.filled.Store(response.ContentLength)
 	}
-	response.Body = t.newBody(memory.Bytes()[:size], release)
+	response.Body = t.newBody(memory.Bytes()[:response.ContentLength], release)
 	return response, nil
+}
+
+// rangeSize returns the maximum number of bytes in a range whose ends are known, such as bytes=0-99, and 0 otherwise.
+func rangeSize(header string) int {
+	text, ok := strings.CutPrefix(header, "bytes=")
+	first, last, _ := strings.Cut(text, "-")
+	from, err := strconv.ParseUint(first, 10, 63)
+	to, err2 := strconv.ParseUint(last, 10, 63)
+	if !ok || err != nil || err2 != nil || to < from || to-from >= maxSize {
+		return 0
+	}
+	return int(to - from + 1)
 }
 
 // extent returns the range of the object that a GET would return. head is the response to a HEAD with the same headers.
