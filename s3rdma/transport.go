@@ -23,7 +23,7 @@ type Options struct {
 	Device *rdma.Device // must stay open until the transport is closed
 	Signer Signer
 
-	Threshold int   // minimum payload for RDMA in bytes; 0 means 1 MiB
+	Threshold int   // minimum payload, or range of a direct GET, for RDMA in bytes; 0 means 1 MiB
 	Transfers int   // maximum concurrent transfers by RDMA; others use HTTP; 0 means 64
 	Idle      int64 // maximum bytes of idle memory kept for later transfers; 0 means 64 MiB
 
