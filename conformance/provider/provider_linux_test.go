@@ -271,7 +271,8 @@ func TestARM64(t *testing.T) {
 		assert.Contains(t, output(t, e, program, kind), kind+": fine")
 	}
 	efaSuite(t, e)
-	sameDynamic(t, e, 1)
+	sameDynamic(t, e, pathC, 1)
+	sameDynamic(t, e, pathNative, 1)
 	identity(t, e, fewLists)
 }
 
@@ -303,7 +304,8 @@ func releaseSuite(t *testing.T, e *Emulated) {
 	if e.libraries.foreign() { // the other tests of package native run older releases themselves
 		nativeCalls(t, e, 1, make([]int, len(differences)))
 		nativeObjects(t, e)
-		sameDynamic(t, e, 1)
+		sameDynamic(t, e, pathC, 1)
+		sameDynamic(t, e, pathNative, 1)
 	} else {
 		sameCalls(t, e, 30)
 	}

@@ -5,6 +5,7 @@
 package native
 
 import (
+	"sync/atomic"
 	"syscall"
 
 	"github.com/goverbs/goverbs/generated/ibv"
@@ -43,7 +44,16 @@ func (b *Backend) createQP(a []uint64) (uint64, runtime.Errno) {
 	if p == nil || attr == nil || attr.QPType == ibv.QPT_XRC_RECV {
 		return 0, syscall.EINVAL
 	}
-	return b.newQP(p.context, p, nil, attr, p.context.own.CreateQP)
+	return b.newQP(p.context, p, nil, attr, p.context.createQP)
+}
+
+// createQP is the [driver.CreateQP] of queue pairs without further attributes.
+func (c *context) createQP(td driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp,
+	send driver.Command) (driver.QP, syscall.Errno) {
+	if td != nil {
+		return c.own.(driver.ThreadDomains).CreateQPIn(td, in, out, send)
+	}
+	return c.own.CreateQP(in, out, send)
 }
 
 // newQP creates a queue pair, and sets the capacities in attr. One of type XRC_RECV is in xrcd, others are in p.
@@ -100,11 +110,11 @@ func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInit
 		free(b, record)
 	}
 	command := command(c, uapi.IB_USER_VERBS_CMD_CREATE_QP, &in, &out, &sent)
+	var td driver.TD
 	if p != nil && p.td != nil {
-		q.own, errno = c.own.(driver.ThreadDomains).CreateQPIn(p.td.own, &in, &out, command)
-	} else {
-		q.own, errno = create(&in, &out, command)
+		td = p.td.own
 	}
+	q.own, errno = create(td, &in, &out, command)
 	if errno != 0 {
 		fail()
 		return 0, errno
@@ -226,12 +236,33 @@ func (b *Backend) modifyQP(a []uint64) syscall.Errno {
 	}
 	in := modification(attr, mask)
 	in.QPHandle = q.record.QPBase.Handle
-	_, errno := write[none](q.context, uapi.IB_USER_VERBS_CMD_MODIFY_QP, &in)
+	errno := q.change(&in, attr, mask)
 	if errno == 0 && mask&ibv.QP_STATE != 0 {
 		q.record.QPBase.State = attr.QPState
 		if attr.QPState == ibv.QPS_RESET {
 			q.own.Reset()
 		}
+	}
+	return errno
+}
+
+// change sends the command for a change.
+func (q *queuePair) change(in *uapi.IBUverbsModifyQP, attr *ibv.QPAttr, mask ibv.QPAttrMask) syscall.Errno {
+	n, ok := q.own.(driver.Numbered)
+	if !ok {
+		_, errno := write[none](q.context, uapi.IB_USER_VERBS_CMD_MODIFY_QP, in)
+		return errno
+	}
+	to := ibv.QPS_UNKNOWN
+	if mask&ibv.QP_STATE != 0 {
+		to = attr.QPState
+	}
+	var out uapi.IBUverbsExModifyQPResp
+	var sent bool
+	number, errno := n.Changed(to, command(q.context, extended(uapi.IB_USER_VERBS_EX_CMD_MODIFY_QP),
+		&uapi.IBUverbsExModifyQP{Base: *in}, &out, &sent))
+	if number != 0 {
+		atomic.StoreUint32(&q.record.QPBase.QPNum, number) // completions may already name it
 	}
 	return errno
 }

@@ -23,7 +23,11 @@ func (b *Backend) createQPEx(of, address, _, _, _, _ uint64) (uint64, runtime.Er
 	if c == nil {
 		return 0, syscall.EINVAL
 	}
-	return b.makeQPEx(c, ibv.Ptr[ibv.QPInitAttrEx](address).Deref(), c.own.CreateQP)
+	attr, create := ibv.Ptr[ibv.QPInitAttrEx](address).Deref(), driver.CreateQP(c.createQP)
+	if x, ok := c.own.(driver.ExtendedQPs); ok {
+		create = x.CreateQPEx(attr)
+	}
+	return b.makeQPEx(c, attr, create)
 }
 
 func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.CreateQP) (uint64, syscall.Errno) {
@@ -68,7 +72,7 @@ func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.Cre
 		return qp, errno
 	}
 	q := find[queuePair](b, qp)
-	q.build = q.path.(driver.ExtendedPath).Builder()
+	q.build = q.own.(driver.ExtendedQP).Builder()
 	q.record.fill(&b.slots.builder, ops)
 	return qp, 0
 }
@@ -114,6 +118,9 @@ func (r *qpRecord) fill(slots *ibv.QPEx, ops ibv.QPCreateSendOpsFlags) {
 	}
 	if kind := r.QPBase.QPType; kind != ibv.QPT_UD && kind != ibv.QPT_DRIVER {
 		r.WRSetUDAddr = 0
+	}
+	if r.QPBase.QPType != ibv.QPT_XRC_SEND {
+		r.WRSetXRCSRQN = 0
 	}
 }
 
@@ -218,6 +225,11 @@ func (b *Backend) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 			return
 		}
 		w.Datagram(h.record.Part(), uint32(qpn), uint32(qkey))
+	}))
+	set(&f.WRSetXRCSRQN, b.builder(func(_ *ibv.QPEx, w driver.Builder, srqn, _, _, _, _ uint64) {
+		if x, ok := w.(driver.XRCBuilder); ok {
+			x.XRC(uint32(srqn))
+		}
 	}))
 	set(&f.WRSetSGE, b.builder(func(_ *ibv.QPEx, w driver.Builder, lkey, address, length, _, _ uint64) {
 		w.SGEs([]ibv.SGE{{Addr: address, Length: uint32(length), LKey: uint32(lkey)}})

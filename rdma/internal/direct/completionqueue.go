@@ -32,8 +32,10 @@ type completionQueue struct {
 	unknownQP uint32                // number of an unknown queue pair that a completion named, or 0
 	pairs     map[uint32]*queuePair // by number
 	targets   map[uint32]*queuePair // receivers of XRC, by the index of their shared receive queue
-	device    *Queues
-	c         *ibv.CQ
+	// unnumbered are targets of dynamic connections, which get their number in RTR
+	unnumbered map[*queuePair]bool
+	device     *Queues
+	c          *ibv.CQ
 }
 
 // record is the doorbell record of a completion queue.
@@ -54,7 +56,7 @@ func newCompletionQueue(d *Queues, c *ibv.CQ, out *mlx5dv.CQ) *completionQueue {
 	return &completionQueue{device: d, c: c, first: pointer(out.Buf), size: uintptr(out.CQESize), mask: out.CQECnt - 1,
 		round: uint32(bits.TrailingZeros32(out.CQECnt)), record: (*record)(unsafe.Pointer(out.DBRec.Deref())),
 		bell: unsafe.Add(pointer(out.CQUAR), mlx5dv.MLX5_CQ_DOORBELL), number: out.CQN, pairs: map[uint32]*queuePair{},
-		targets: map[uint32]*queuePair{}}
+		targets: map[uint32]*queuePair{}, unnumbered: map[*queuePair]bool{}}
 }
 
 // Held sets the lock that callers of Poll, PollExtended and Misused hold. It is called before any of them.
@@ -73,7 +75,11 @@ func (q *completionQueue) add(p *queuePair) {
 		return
 	}
 	defer q.locked().Unlock()
-	q.pairs[p.c.QPNum] = p
+	if p.isTarget() {
+		q.unnumbered[p] = true
+	} else {
+		q.pairs[p.c.QPNum] = p
+	}
 	q.last = nil
 }
 
@@ -83,9 +89,10 @@ func (q *completionQueue) remove(p *queuePair) {
 		return
 	}
 	defer q.locked().Unlock()
-	if q.pairs[p.c.QPNum] == p {
-		delete(q.pairs, p.c.QPNum)
+	if number := p.num(); q.pairs[number] == p {
+		delete(q.pairs, number)
 	}
+	delete(q.unnumbered, p)
 	q.last = nil
 }
 
@@ -181,10 +188,25 @@ func (q *completionQueue) pair(number uint32) *queuePair {
 		return p
 	}
 	p := q.pairs[number]
+	if p == nil {
+		p = q.numbered(number)
+	}
 	if p != nil {
 		q.last = p
 	}
 	return p
+}
+
+// numbered returns the target of dynamic connections that has got a number since the last call, or nil.
+func (q *completionQueue) numbered(number uint32) *queuePair {
+	for p := range q.unnumbered {
+		if p.num() == number {
+			delete(q.unnumbered, p)
+			q.pairs[number] = p
+			return p
+		}
+	}
+	return nil
 }
 
 // pause waits for polls in progress. q may be nil.
@@ -234,7 +256,7 @@ func (q *completionQueue) forget(s *sharedQueue) {
 func (p *queuePair) owns(e *mlx5dv.MLX5CQE64) bool {
 	number := host32(e.SOPDropQPN) & 0xffffff
 	if p.c != nil {
-		return number == p.c.QPNum
+		return number == p.num()
 	}
 	return number != noQueuePair && isReceive(e.OpOwn>>4) && host32(e.SRQNUIdx)&0xffffff == p.srq.index
 }

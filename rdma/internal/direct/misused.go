@@ -36,6 +36,7 @@ func (q *queuePair) look(sends, requests bool) (found string) {
 		cq = q.sendCQ
 	}
 	switch {
+	case q.isTarget():
 	case q.c.State == ibv.QPS_RESET: // C has cleared the doorbell records, or is about to
 	case sends:
 		found = q.send.misused(requests)

@@ -125,13 +125,16 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 			return lentQP{q}
 		})
 	}
+	if isTarget(c) {
+		return d.NewTarget(c)
+	}
 	out := new(mlx5dv.QP)
 	obj := &mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(c), Out: ibv.PtrTo(out)}}
 	if err := d.initObj(obj, mlx5dv.OBJ_QP); err != nil {
 		return nil, err
 	}
 	address := uintptr(0)
-	if c.QPType == ibv.QPT_UD {
+	if c.QPType == ibv.QPT_UD || c.QPType == ibv.QPT_DRIVER {
 		var err error
 		if address, err = d.addressIn(c.Context.Deref()); err != nil {
 			return nil, err
@@ -143,6 +146,25 @@ func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateF
 // NewQP is NewCQ for a queue pair. address is the result of addressIn.
 func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, address uintptr) (datapath.Queue,
 	error) {
+	return d.newQP(c, func(q *queuePair) {
+		q.send.address = address
+		q.send.init(q, out, cap, everyOne, d.use(q, out))
+		q.recv.init(q, out, cap)
+		q.builder.q = &q.send
+	})
+}
+
+// NewTarget is NewQP for a target of dynamic connections, which only has a shared receive queue. It gets its number
+// later.
+func (d *Queues) NewTarget(c *ibv.QP) (datapath.Queue, error) {
+	return d.newQP(c, func(q *queuePair) { q.send.qp, q.recv.c = q, c })
+}
+
+// isTarget reports whether a queue pair that was just created is a target of dynamic connections.
+func isTarget(c *ibv.QP) bool { return c.QPType == ibv.QPT_DRIVER && c.QPNum == 0 }
+
+// newQP creates the path of a queue pair. init initializes its queues.
+func (d *Queues) newQP(c *ibv.QP, init func(*queuePair)) (datapath.Queue, error) {
 	if !supported {
 		return nil, unable("ibv_create_qp", "the data path in Go supports only amd64 and arm64")
 	}
@@ -153,9 +175,7 @@ func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, 
 	if c.SRQ != 0 && q.srq == nil || c.SendCQ != 0 && q.sendCQ == nil || c.RecvCQ != 0 && q.recvCQ == nil {
 		return nil, unable("ibv_create_qp", "its completion queue or shared receive queue has a different data path")
 	}
-	q.send.address = address
-	q.send.init(q, out, cap, everyOne, d.use(q, out))
-	q.recv.init(q, out, cap)
+	init(q)
 	for _, cq := range []*completionQueue{q.sendCQ, q.recvCQ} {
 		cq.add(q)
 	}
@@ -177,7 +197,6 @@ func forget[C, Q comparable](mu *sync.Mutex, table map[C]Q, c C, q Q) {
 // kinds contains the unsupported types of queue pairs, with reasons.
 var kinds = map[ibv.QPType]string{
 	ibv.QPT_RAW_PACKET: "the data path in Go does not support type RAW_PACKET: its requests have headers",
-	ibv.QPT_DRIVER:     "the data path in Go does not support dynamic connections",
 }
 
 // registerTable contains doorbell registers by address. Queue pairs may share one, even queue pairs of two paths.
@@ -222,9 +241,28 @@ type queuePair struct {
 	srq            *sharedQueue     // or nil
 	ending         atomic.Bool      // completions are dropped
 	lent           atomic.Bool      // lent by package native
+	builder        Builder
+}
+
+// isTarget reports whether the queue pair is a target of dynamic connections. It has no queues.
+func (q *queuePair) isTarget() bool { return q.send.register == nil }
+
+// num returns the number, which a target gets while completions may already be polled.
+func (q *queuePair) num() uint32 { return atomic.LoadUint32(&q.c.QPNum) }
+
+// Builder returns the builder of the send queue's requests, or nil for a target of dynamic connections.
+func (q *queuePair) Builder() *Builder {
+	if q.isTarget() {
+		return nil
+	}
+	return &q.builder
 }
 
 func (q *queuePair) PostSend(_ *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32 {
+	if q.c.QPType == ibv.QPT_DRIVER { // requests of a list have no target
+		*bad = ibv.PtrTo(list)
+		return einval
+	}
 	return q.send.post(list, bad)
 }
 
@@ -268,7 +306,9 @@ func (q *queuePair) End(destroy func() error) error {
 		cq.drop(q)
 		cq.remove(q)
 	}
-	q.send.register.leave(q)
+	if !q.isTarget() {
+		q.send.register.leave(q)
+	}
 	delete(q.device.qps, q.c)
 	return nil
 }

@@ -313,14 +313,7 @@ func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrl
 			return at, eopnotsupp
 		}
 		a := w.WR.Atomic()
-		at = remote(at, a.RemoteAddr, a.RKey)
-		s := (*mlx5dv.MLX5WQEAtomicSeg)(at)
-		if w.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
-			s.SwapAdd = be64(a.CompareAdd)
-		} else {
-			s.SwapAdd, s.Compare = be64(a.Swap), be64(a.CompareAdd)
-		}
-		return unsafe.Add(at, unsafe.Sizeof(*s)), 0
+		return operands(remote(at, a.RemoteAddr, a.RKey), w.Opcode, a.CompareAdd, a.Swap), 0
 	case ibv.WR_BIND_MW, ibv.WR_LOCAL_INV:
 		p.fence = mlx5dv.MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
 		return p.key(at, w, c)
@@ -332,6 +325,17 @@ func (p *posting) target(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrl
 func remote(at unsafe.Pointer, address uint64, key uint32) unsafe.Pointer {
 	s := (*mlx5dv.MLX5WQERAddrSeg)(at)
 	s.RAddr, s.RKey, s.Reserved = be64(address), be32(key), 0
+	return unsafe.Add(at, unsafe.Sizeof(*s))
+}
+
+// operands writes the operands of an atomic operation. As in libmlx5, FETCH_ADD leaves the second one unchanged.
+func operands(at unsafe.Pointer, op ibv.WROpcode, compareAdd, swap uint64) unsafe.Pointer {
+	s := (*mlx5dv.MLX5WQEAtomicSeg)(at)
+	if op == ibv.WR_ATOMIC_FETCH_AND_ADD {
+		s.SwapAdd = be64(compareAdd)
+	} else {
+		s.SwapAdd, s.Compare = be64(swap), be64(compareAdd)
+	}
 	return unsafe.Add(at, unsafe.Sizeof(*s))
 }
 
@@ -365,13 +369,7 @@ func (q *sendQueue) copyIn(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, in
 		if total += e.Length; e.Length > q.inline || total > q.inline {
 			return at, enomem
 		}
-		from := unsafe.Slice(ibv.Ptr[byte](e.Addr).Deref(), e.Length)
-		if room := uintptr(q.end) - uintptr(at); uintptr(len(from)) > room {
-			copy(unsafe.Slice((*byte)(at), room), from)
-			from, at = from[room:], q.first
-		}
-		copy(unsafe.Slice((*byte)(at), len(from)), from)
-		at = unsafe.Add(at, len(from))
+		at = q.put(at, unsafe.Slice(ibv.Ptr[byte](e.Addr).Deref(), e.Length))
 	}
 	if total == 0 {
 		return begin, 0
@@ -382,6 +380,16 @@ func (q *sendQueue) copyIn(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, in
 		at = unsafe.Add(at, -int(uintptr(q.end)-uintptr(q.first)))
 	}
 	return at, 0
+}
+
+// put copies data to the ring and returns its end.
+func (q *sendQueue) put(at unsafe.Pointer, from []byte) unsafe.Pointer {
+	if room := uintptr(q.end) - uintptr(at); uintptr(len(from)) > room {
+		copy(unsafe.Slice((*byte)(at), room), from)
+		from, at = from[room:], q.first
+	}
+	copy(unsafe.Slice((*byte)(at), len(from)), from)
+	return unsafe.Add(at, len(from))
 }
 
 // datagram writes the destination of a datagram.

@@ -20,15 +20,23 @@ func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg
 		mw := b.MW.Deref()
 		kind, p.opcode, c.Imm = mw.Type, ibv.WC_BIND_MW, be32(mw.RKey)
 	}
+	at, _, errno := p.window(at, kind, &b)
+	return at, errno
+}
+
+// window writes the new context of a window's key, and returns the place after it and its size in units.
+func (p *posting) window(at unsafe.Pointer, kind ibv.MWType, b *ibv.SendBindMW) (end unsafe.Pointer, units uint32,
+	errno int32) {
 	info := &b.BindInfo
 	if info.Length > 1<<31 {
-		return at, eopnotsupp // exceeds the maximum of an entry in the list of regions
+		return at, 0, eopnotsupp // exceeds the maximum of an entry in the list of regions
 	}
 	q := p.q
 	at = q.wrap(changes(at, kind, info.Length != 0))
-	at = q.context(at, kind, &b)
+	at = q.context(at, kind, b)
+	units = uint32((unsafe.Sizeof(mlx5dv.MLX5WQEUMRCtrlSeg{}) + unsafe.Sizeof(mlx5dv.MLX5WQEMKeyContextSeg{})) / unit)
 	if info.Length == 0 {
-		return at, 0
+		return at, units, 0
 	}
 	at = q.wrap(at)
 	type list struct { // list of regions; the device reads whole blocks
@@ -37,7 +45,7 @@ func (p *posting) key(at unsafe.Pointer, w *ibv.SendWR, c *mlx5dv.MLX5WQECtrlSeg
 	}
 	*(*list)(at) = list{region: mlx5dv.MLX5WQEUMRKLMSeg{ByteCount: be32(uint32(info.Length)),
 		MKey: be32(info.MR.Deref().LKey), Address: be64(info.Addr)}}
-	return unsafe.Add(at, block), 0
+	return unsafe.Add(at, block), units + block/unit, 0
 }
 
 // changes writes the mask of changed fields.

@@ -63,9 +63,10 @@ type Attributes interface {
 	DeviceAttr(attr *ibv.DeviceAttr, firmware uint64)
 }
 
-// CreateQP is the type of [Context.CreateQP], and CreateCQ that of [Context.CreateCQ].
+// CreateQP is the type of functions like [Context.CreateQP] with a thread domain or nil, and CreateCQ that of
+// [Context.CreateCQ].
 type (
-	CreateQP func(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send Command) (QP, syscall.Errno)
+	CreateQP func(td TD, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, send Command) (QP, syscall.Errno)
 	CreateCQ func(in *uapi.IBUverbsCreateCQ, out *uapi.IBUverbsCreateCQResp, send Command) (CQ, syscall.Errno)
 )
 
@@ -173,6 +174,13 @@ type QP interface {
 	Reset()
 }
 
+// Numbered is a QP that gets its number when its state changes, and whose changes have a part of the driver.
+type Numbered interface {
+	// Changed sends the extended command for a change to a state, or to none. It returns the number, or 0 if it has not
+	// changed.
+	Changed(to ibv.QPState, send Command) (number uint32, errno syscall.Errno)
+}
+
 // QPPath is the data path of a queue pair.
 type QPPath interface {
 	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
@@ -185,9 +193,14 @@ type Extended interface {
 	SendOps(ibv.QPType) ibv.QPCreateSendOpsFlags
 }
 
-// ExtendedPath is a QPPath of an Extended context.
-type ExtendedPath interface {
-	Builder() Builder
+// ExtendedQPs is a Context whose queue pairs depend on attributes of ibv_create_qp_ex.
+type ExtendedQPs interface {
+	CreateQPEx(*ibv.QPInitAttrEx) CreateQP
+}
+
+// ExtendedQP is a QP of an Extended context.
+type ExtendedQP interface {
+	Builder() Builder // after Path
 }
 
 // Builder builds lists of requests in a send queue. It is locked from Start to Complete or Abort. After the first
@@ -212,4 +225,9 @@ type Builder interface {
 	Datagram(ah unsafe.Pointer, qpn, qkey uint32)
 	SGEs([]ibv.SGE)
 	Inline([]ibv.DataBuf)
+}
+
+// XRCBuilder is a Builder of requests to shared receive queues of XRC.
+type XRCBuilder interface {
+	XRC(srqn uint32)
 }

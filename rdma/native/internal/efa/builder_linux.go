@@ -36,7 +36,7 @@ type builder struct {
 	errno  syscall.Errno
 }
 
-// Builder implements [driver.ExtendedPath].
+// Builder implements [driver.ExtendedQP].
 func (q *queuePair) Builder() driver.Builder { return &builder{queuePair: q} }
 
 func (b *builder) Start(qp *ibv.QP) {

@@ -276,7 +276,7 @@ func (l *library) newQP(c ibv.Ptr[ibv.Context], attr *ibv.QPInitAttrEx, own *efa
 		}
 		o.flags = uapi.EFA_CREATE_QP_WITH_UNSOLICITED_WRITE_RECV
 	}
-	qp, errno := l.NewQP(c, attr, func(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp,
+	qp, errno := l.NewQP(c, attr, func(_ driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp,
 		send driver.Command) (driver.QP, syscall.Errno) {
 		return d.createQP(in, out, send, o)
 	})

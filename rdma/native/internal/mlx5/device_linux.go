@@ -27,6 +27,7 @@ type device struct {
 	completes *page // doorbells of completion queues
 	registers registers
 	indexes   indexes
+	atomics   bool
 }
 
 // Registers that a process asks for, by default.
@@ -58,7 +59,8 @@ func Open(f *driver.File, get driver.Command) (driver.Context, syscall.Errno) {
 	if d.own.CQEVersion == 0 || d.own.TotBFRegs != 0 { // old firmware; a kernel without dynamic doorbell pages
 		return nil, syscall.EOPNOTSUPP
 	}
-	d.queues = direct.New(nil, environment, has.AtomicCap != 0)
+	d.atomics = has.AtomicCap != 0
+	d.queues = direct.New(nil, environment, d.atomics)
 	if d.completes, errno = d.newPage(mlx5dv.UAR_ALLOC_TYPE_NC); errno != 0 {
 		return nil, errno
 	}

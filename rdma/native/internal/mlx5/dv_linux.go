@@ -17,6 +17,7 @@ import (
 
 // Functions returns the functions of libmlx5 that there are.
 func Functions(f driver.Finder) map[string]runtime.Func {
+	l := &library{Finder: f}
 	result := func(errno syscall.Errno) (uint64, runtime.Errno) { return uint64(errno), 0 }
 	return map[string]runtime.Func{
 		"mlx5dv_init_obj": func(a []uint64) (uint64, runtime.Errno) {
@@ -39,6 +40,8 @@ func Functions(f driver.Finder) map[string]runtime.Func {
 			}
 			return 0, 0
 		},
+		"mlx5dv_create_qp":            l.createQP,
+		"mlx5dv_qp_ex_from_ibv_qp_ex": l.qpEx,
 	}
 }
 

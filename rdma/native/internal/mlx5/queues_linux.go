@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/generated/mlx5dv"
 	"github.com/goverbs/goverbs/generated/uapi"
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
+	"github.com/goverbs/goverbs/rdma/internal/direct"
 	"github.com/goverbs/goverbs/rdma/native/internal/driver"
 	"github.com/goverbs/goverbs/runtime/offheap"
 )
@@ -195,9 +196,6 @@ type sharedQueue struct {
 	index  uint32
 }
 
-// noIndex is the user index of queues that completions do not name.
-const noIndex = 0xffffff
-
 // CreateSRQ implements [driver.Context].
 func (d *device) CreateSRQ(in *uapi.IBUverbsCreateSRQ, _ *uapi.IBUverbsCreateSRQResp, send driver.Command) (driver.SRQ,
 	syscall.Errno) {
@@ -219,7 +217,7 @@ func (d *device) createSRQ(maxWR, maxSGE *uint32, cq *ibv.CQ, send driver.Comman
 	}
 	count := power(*maxWR + 1)
 	all := count
-	if cq != nil && 2*count <= d.own.MaxSRQRecvWR {
+	if 2*count <= d.own.MaxSRQRecvWR {
 		all = 2 * count // libmlx5 has as many spare places, which it links to each other
 	}
 	m, errno := d.memory(all * stride)
@@ -234,7 +232,7 @@ func (d *device) createSRQ(maxWR, maxSGE *uint32, cq *ibv.CQ, send driver.Comman
 		}
 	}
 	*maxWR, *maxSGE = all-1, (stride-link)/entry
-	q := &sharedQueue{memory: m, device: d, cap: ibv.SRQAttr{MaxWR: count - 1, MaxSGE: *maxSGE}, cq: cq, index: noIndex}
+	q := &sharedQueue{memory: m, device: d, cap: ibv.SRQAttr{MaxWR: count - 1, MaxSGE: *maxSGE}, cq: cq}
 	if cq != nil {
 		q.index = d.indexes.get()
 	}
@@ -287,14 +285,16 @@ func (q *sharedQueue) End(destroy func() syscall.Errno) syscall.Errno { return e
 // queuePair is a queue pair.
 type queuePair struct {
 	memory
-	device   *device
-	sizes    queues
-	register *register
-	shared   bool // the register is not that of a thread domain
-	named    bool // completions name it by index
-	index    uint32
-	out      mlx5dv.QP
-	path     datapath.Queue
+	device    *device
+	sizes     queues
+	register  *register
+	shared    bool // the register is not that of a thread domain
+	named     bool // completions name it by index
+	index     uint32
+	out       mlx5dv.QP
+	path      datapath.Queue
+	initiator bool // of dynamic connections
+	dv        dvRecord
 }
 
 // CreateQP implements [driver.Context].
@@ -306,14 +306,49 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 // CreateQPIn implements [driver.ThreadDomains]. td may be nil.
 func (d *device) CreateQPIn(td driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp,
 	send driver.Command) (driver.QP, syscall.Errno) {
+	return d.createQP(td, in, send, qpOptions{})
+}
+
+// CreateQPEx implements [driver.ExtendedQPs].
+func (d *device) CreateQPEx(attr *ibv.QPInitAttrEx) driver.CreateQP {
+	return d.createQPWith(qpOptions{attr: attr})
+}
+
+func (d *device) createQPWith(o qpOptions) driver.CreateQP {
+	return func(td driver.TD, in *uapi.IBUverbsCreateQP, _ *uapi.IBUverbsCreateQPResp, send driver.Command) (driver.QP,
+		syscall.Errno) {
+		return d.createQP(td, in, send, o)
+	}
+}
+
+// qpOptions are attributes of a queue pair that the core's command does not have.
+type qpOptions struct {
+	attr  *ibv.QPInitAttrEx // or nil
+	flags uapi.MLX5QPFlags
+}
+
+// ops returns the operations that requests may have.
+func (o *qpOptions) ops(kind ibv.QPType) ibv.QPCreateSendOpsFlags {
+	if o.attr != nil && o.attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
+		return o.attr.SendOpsFlags
+	}
+	if kind == ibv.QPT_XRC_RECV {
+		kind = ibv.QPT_XRC_SEND
+	}
+	return operations[kind]
+}
+
+func (d *device) createQP(td driver.TD, in *uapi.IBUverbsCreateQP, send driver.Command, o qpOptions) (driver.QP,
+	syscall.Errno) {
 	kind := ibv.QPType(in.QPType)
 	cap := ibv.QPCap{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
 		MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData}
-	if _, ok := heads[kind]; !ok {
+	initiator := o.flags&uapi.MLX5_QP_FLAG_TYPE_DCI != 0
+	if _, ok := operations[kind]; !ok && kind != ibv.QPT_XRC_RECV || kind == ibv.QPT_DRIVER && !initiator {
 		return nil, syscall.EOPNOTSUPP
 	}
 	noReceives := in.IsSRQ != 0 || kind == ibv.QPT_XRC_SEND || kind == ibv.QPT_XRC_RECV
-	sizes, ok := sizesOf(kind, cap, !noReceives, limits{sendBytes: uint32(d.own.MaxSQDescSz),
+	sizes, ok := sizesOf(headOf(kind, o.ops(kind)), cap, !noReceives, limits{sendBytes: uint32(d.own.MaxSQDescSz),
 		recvBytes: uint32(d.own.MaxRQDescSz), blocks: d.own.MaxSendWqebb, recvs: d.own.MaxRecvWR})
 	if !ok {
 		return nil, syscall.EINVAL
@@ -322,7 +357,7 @@ func (d *device) CreateQPIn(td driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.I
 	if errno != 0 {
 		return nil, errno
 	}
-	q := &queuePair{memory: m, device: d, sizes: sizes}
+	q := &queuePair{memory: m, device: d, sizes: sizes, initiator: initiator}
 	if t, ok := td.(*threadDomain); ok {
 		q.register = t.register
 	} else if q.register, errno = d.registers.get(); errno != 0 {
@@ -334,9 +369,12 @@ func (d *device) CreateQPIn(td driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.I
 		q.index = d.indexes.get()
 	}
 	in.MaxInlineData = sizes.inline
+	flags := o.flags | uapi.MLX5_QP_FLAG_UAR_PAGE_INDEX
+	if !initiator {
+		flags |= uapi.MLX5_QP_FLAG_SCATTER_CQE
+	}
 	own := uapi.MLX5IBCreateQP{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), SQWQECount: sizes.blocks,
-		RQWQECount: sizes.places, RQWQEShift: log(sizes.stride), Flags: uapi.MLX5_QP_FLAG_SCATTER_CQE |
-			uapi.MLX5_QP_FLAG_UAR_PAGE_INDEX, UIdx: q.index, BfregIndex: q.register.page.id}
+		RQWQECount: sizes.places, RQWQEShift: log(sizes.stride), Flags: flags, UIdx: q.index, BfregIndex: q.register.page.id}
 	var answer uapi.MLX5IBCreateQPResp
 	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {
 		return q, errno
@@ -359,6 +397,21 @@ func (q *queuePair) Path(record *ibv.QP, cap ibv.QPCap, everyOne bool) (driver.Q
 	return path, 0
 }
 
+// Builder implements [driver.ExtendedQP].
+func (q *queuePair) Builder() driver.Builder { return q.path.(builds).Builder() }
+
+// builds is a queue pair of package direct.
+type builds interface{ Builder() *direct.Builder }
+
+// SendOps implements [driver.Extended].
+func (d *device) SendOps(kind ibv.QPType) ibv.QPCreateSendOpsFlags {
+	ops := operations[kind]
+	if !d.atomics {
+		ops &^= atomics
+	}
+	return ops
+}
+
 // Cap implements [driver.QP].
 func (q *queuePair) Cap(cap ibv.QPCap) ibv.QPCap {
 	cap.MaxSendWR, cap.MaxInlineData = q.sizes.mostSends, q.sizes.inline
@@ -377,6 +430,7 @@ func (q *queuePair) End(destroy func() syscall.Errno) syscall.Errno { return end
 
 // Free implements [driver.Queue].
 func (q *queuePair) Free() {
+	q.forget()
 	if q.shared {
 		q.device.registers.put(q.register)
 	}

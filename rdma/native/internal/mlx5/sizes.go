@@ -24,13 +24,42 @@ const (
 		block // of a list
 )
 
-// heads are the bytes of a request before its data, at most, for each type of queue pair.
-var heads = map[ibv.QPType]uint32{
-	ibv.QPT_RC:       control + max(remote+atomic, binding),
-	ibv.QPT_UC:       control + max(remote, binding),
-	ibv.QPT_UD:       control + datagram,
-	ibv.QPT_XRC_SEND: control + extended + max(remote+atomic, binding),
-	ibv.QPT_XRC_RECV: control + extended + max(remote+atomic, binding),
+// operations are those that queue pairs of a type can build.
+var operations = map[ibv.QPType]ibv.QPCreateSendOpsFlags{
+	ibv.QPT_RC:       connected,
+	ibv.QPT_UC:       connected &^ (ibv.QP_EX_WITH_RDMA_READ | atomics),
+	ibv.QPT_UD:       messages,
+	ibv.QPT_XRC_SEND: connected,
+	ibv.QPT_DRIVER:   connected, // initiators of dynamic connections
+}
+
+// Groups of operations.
+const (
+	messages  = ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM
+	remotes   = ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM | ibv.QP_EX_WITH_RDMA_READ
+	atomics   = ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP | ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+	keys      = ibv.QP_EX_WITH_BIND_MW | ibv.QP_EX_WITH_LOCAL_INV
+	connected = messages | ibv.QP_EX_WITH_SEND_WITH_INV | remotes | atomics | keys
+)
+
+// headOf returns the bytes of a request before its data, at most, on a queue pair of a type with operations.
+func headOf(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) uint32 {
+	size := uint32(0)
+	switch {
+	case ops&keys != 0:
+		size = binding
+	case ops&atomics != 0:
+		size = remote + atomic
+	case ops&remotes != 0:
+		size = remote
+	}
+	switch kind {
+	case ibv.QPT_UD, ibv.QPT_DRIVER:
+		size += datagram
+	case ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
+		size += extended
+	}
+	return control + size
 }
 
 // queues are the sizes of a queue pair's queues.
@@ -39,11 +68,11 @@ type queues struct {
 	places, stride, mostRecvs, entries uint32 // of the receive queue
 }
 
-// sizesOf returns the smallest queues with capacities, or false if the device has no such queues.
-func sizesOf(kind ibv.QPType, cap ibv.QPCap, hasRecvs bool, most limits) (q queues, ok bool) {
+// sizesOf returns the smallest queues with capacities for requests with heads of a size, or false if the device has no
+// such queues.
+func sizesOf(head uint32, cap ibv.QPCap, hasRecvs bool, most limits) (q queues, ok bool) {
 	q.inline = cap.MaxInlineData
 	if cap.MaxSendWR > 0 {
-		head := heads[kind]
 		size := head + cap.MaxSendSGE*entry
 		if cap.MaxInlineData > 0 {
 			size = max(size, head+round(inlineHead+cap.MaxInlineData, entry))

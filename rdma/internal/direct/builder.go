@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: BSD-2-Clause
+
+package direct
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"github.com/goverbs/goverbs/generated/ibv"
+	"github.com/goverbs/goverbs/generated/mlx5dv"
+)
+
+// Builder writes requests to the ring of a queue pair as the functions of ibv_wr_post(3) do: each request is one call
+// of a method that begins it, and one call for each of its parts. The device sees the requests when Complete rings the
+// doorbell. The first error is the result of Complete, which then posts no request.
+//
+// The send queue is locked from Start to Complete or Abort.
+type Builder struct {
+	started atomic.Bool
+	q       *sendQueue
+	p       posting
+	n       uint32         // requests that are complete
+	data    unsafe.Pointer // place of the next segment of data
+	missing parts          // of the request in progress
+	open    bool           // a request is in progress
+	id      uint64         // its wr_id
+	errno   syscall.Errno
+}
+
+// parts of a request that one call each sets.
+type parts uint8
+
+const (
+	partData parts = 1 << iota
+	partAddress
+)
+
+// Start locks the send queue for a list of requests.
+func (b *Builder) Start(*ibv.QP) {
+	q := b.q
+	q.mu.Lock()
+	b.p = posting{q: q, at: q.next, fence: q.fence}
+	b.n, b.open, b.errno = 0, false, 0
+	b.started.Store(true)
+}
+
+// Started reports whether the builder is between Start and Complete or Abort.
+func (b *Builder) Started() bool { return b.started.Load() }
+
+func (b *Builder) unlock() {
+	b.started.Store(false)
+	b.q.mu.Unlock()
+}
+
+// Fail makes the list fail. Only the first error counts.
+func (b *Builder) Fail(errno syscall.Errno) {
+	if b.errno == 0 {
+		b.errno = errno
+	}
+	b.open = false
+}
+
+// Abort drops the list.
+func (b *Builder) Abort() { b.unlock() }
+
+// Complete posts the list.
+func (b *Builder) Complete() syscall.Errno {
+	q := b.q
+	defer b.unlock()
+	b.finish()
+	if q.qp.c.State < ibv.QPS_RTS {
+		b.Fail(syscall.EINVAL)
+	}
+	if b.errno != 0 || b.n == 0 {
+		return b.errno
+	}
+	q.fence, q.next, q.posted = b.p.fence, b.p.at, q.posted+b.n
+	q.passed.give()
+	q.register.ring(q, q.block(b.p.last), b.n, &b.p)
+	return 0
+}
+
+// begin begins a request, whose control segment it writes. It returns the place of the next segment, or nil after an
+// error.
+func (b *Builder) begin(x *ibv.QPEx, op ibv.WROpcode) unsafe.Pointer {
+	b.finish()
+	q, p := b.q, &b.p
+	if b.errno == 0 && q.full(b.n) {
+		b.Fail(syscall.ENOMEM)
+	}
+	if b.errno != 0 {
+		return nil
+	}
+	p.control = q.block(p.at)
+	c := (*mlx5dv.MLX5WQECtrlSeg)(p.control)
+	flags := x.WRFlags
+	c.Signature, c.DCIStreamChannelIDBytes = 0, [2]byte{}
+	c.FMCESE = q.signal | controls[flags&(ibv.SEND_FENCE|ibv.SEND_SIGNALED|ibv.SEND_SOLICITED)]
+	if flags&ibv.SEND_FENCE == 0 {
+		c.FMCESE |= p.fence
+	}
+	c.OpmodIdxOpcode = be32(p.at&0xffff<<8 | opcodes[op])
+	p.fence, p.opcode, p.units = 0, 0, 1
+	b.id, b.open, b.missing = x.WRID, true, partData
+	at := unsafe.Add(p.control, unit)
+	switch q.kind {
+	case ibv.QPT_UD, ibv.QPT_DRIVER:
+		at = q.wrap(unsafe.Add(at, addressSize))
+		p.units += uint32(addressSize / unit)
+		b.missing |= partAddress
+	case ibv.QPT_XRC_SEND:
+		at = unsafe.Add(at, unit)
+		p.units++
+		b.missing |= partAddress
+	}
+	return at
+}
+
+const addressSize = unsafe.Sizeof(mlx5dv.MLX5WQEDatagramSeg{})
+
+// finish completes the request in progress, if there is one.
+func (b *Builder) finish() {
+	if !b.open {
+		return
+	}
+	b.open = false
+	if b.missing != 0 {
+		b.Fail(syscall.EINVAL)
+		return
+	}
+	q, p := b.q, &b.p
+	(*mlx5dv.MLX5WQECtrlSeg)(p.control).QPNDs = be32(q.number | p.units)
+	b.n++
+	q.requests[p.at&q.mask] = sendRequest{b.id, q.posted + b.n, p.opcode}
+	p.last = p.at
+	p.at += (p.units + 3) / 4
+}
+
+// advance moves the place of data past units that were written before.
+func (b *Builder) advance(at unsafe.Pointer, units uint32) {
+	b.data = b.q.wrap(at)
+	b.p.units += units
+}
+
+func (b *Builder) control() *mlx5dv.MLX5WQECtrlSeg { return (*mlx5dv.MLX5WQECtrlSeg)(b.p.control) }
+
+// Message begins a send. immOrKey is immediate data in network order or the key to invalidate. LOCAL_INV invalidates a
+// key of this device.
+func (b *Builder) Message(x *ibv.QPEx, op ibv.WROpcode, immOrKey uint32) {
+	if op == ibv.WR_LOCAL_INV {
+		b.change(x, op, &ibv.SendBindMW{}, immOrKey)
+		return
+	}
+	at := b.begin(x, op)
+	if at == nil {
+		return
+	}
+	switch op {
+	case ibv.WR_SEND_WITH_IMM:
+		b.control().Imm = ibv.BE32(immOrKey)
+	case ibv.WR_SEND_WITH_INV:
+		b.control().Imm = be32(immOrKey)
+	}
+	b.advance(at, 0)
+}
+
+// Remote begins a read or a write. imm is in network order.
+func (b *Builder) Remote(x *ibv.QPEx, op ibv.WROpcode, rkey uint32, address uint64, imm uint32) {
+	at := b.begin(x, op)
+	if at == nil {
+		return
+	}
+	if op == ibv.WR_RDMA_WRITE_WITH_IMM {
+		b.control().Imm = ibv.BE32(imm)
+	}
+	b.advance(remote(at, address, rkey), 1)
+}
+
+// Atomic begins an atomic operation.
+func (b *Builder) Atomic(x *ibv.QPEx, op ibv.WROpcode, rkey uint32, address, compareAdd, swap uint64) {
+	if at := b.begin(x, op); at != nil {
+		b.advance(operands(remote(at, address, rkey), op, compareAdd, swap), 2)
+	}
+}
+
+// AtomicWrite fails: the device has no such operation.
+func (b *Builder) AtomicWrite(*ibv.QPEx, uint32, uint64, *[8]byte) { b.Fail(syscall.EOPNOTSUPP) }
+
+// Flush fails: the device has no such operation.
+func (b *Builder) Flush(*ibv.QPEx, uint32, uint64, uint64, uint8, uint8) { b.Fail(syscall.EOPNOTSUPP) }
+
+// Bind writes a request that binds a memory window of type 2.
+func (b *Builder) Bind(x *ibv.QPEx, mw *ibv.MW, rkey uint32, info *ibv.MWBindInfo) {
+	if info.Length != 0 && info.MR == 0 {
+		b.Fail(syscall.EINVAL)
+		return
+	}
+	b.change(x, ibv.WR_BIND_MW, &ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: rkey, BindInfo: *info}, mw.RKey)
+}
+
+// change writes a request that changes the context of a key. It has no other parts.
+func (b *Builder) change(x *ibv.QPEx, op ibv.WROpcode, bind *ibv.SendBindMW, key uint32) {
+	if b.begin(x, op) == nil {
+		return
+	}
+	b.missing = 0
+	p := &b.p
+	p.opcode = ibv.WC_LOCAL_INV
+	if op == ibv.WR_BIND_MW {
+		p.opcode = ibv.WC_BIND_MW
+	}
+	b.control().Imm = be32(key)
+	_, units, errno := p.window(unsafe.Add(p.control, unit), ibv.MW_TYPE_2, bind)
+	if errno != 0 {
+		b.Fail(syscall.Errno(errno))
+		return
+	}
+	p.units, p.fence = 1+units, mlx5dv.MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
+}
+
+// set reports whether the request in progress lacks a part, which is now set.
+func (b *Builder) set(part parts) bool {
+	if !b.open {
+		return false
+	}
+	if b.missing&part == 0 {
+		b.Fail(syscall.EINVAL)
+		return false
+	}
+	b.missing &^= part
+	return true
+}
+
+// SGEs sets the buffers of the request.
+func (b *Builder) SGEs(list []ibv.SGE) {
+	if !b.set(partData) {
+		return
+	}
+	if len(list) > int(b.q.sges) {
+		b.Fail(syscall.ENOMEM)
+		return
+	}
+	at := b.data
+	for i := range list {
+		e := &list[i]
+		if e.Length == 0 {
+			continue
+		}
+		at = b.q.wrap(at)
+		*(*mlx5dv.MLX5WQEDataSeg)(at) = mlx5dv.MLX5WQEDataSeg{ByteCount: be32(e.Length), LKey: be32(e.LKey),
+			Addr: be64(e.Addr)}
+		at = unsafe.Add(at, unit)
+		b.p.units++
+	}
+}
+
+// Inline copies buffers to the request.
+func (b *Builder) Inline(buffers []ibv.DataBuf) {
+	if !b.set(partData) {
+		return
+	}
+	q := b.q
+	at := unsafe.Add(b.data, inlineHead)
+	total := uint64(0)
+	for i := range buffers {
+		length := buffers[i].Length
+		if total += length; length > uint64(q.inline) || total > uint64(q.inline) {
+			b.Fail(syscall.ENOMEM)
+			return
+		}
+		at = q.put(at, unsafe.Slice(ibv.Ptr[byte](buffers[i].Addr).Deref(), length))
+	}
+	b.p.inline = true
+	if total == 0 {
+		return
+	}
+	(*mlx5dv.MLX5WQEInlDataSeg)(b.data).ByteCount = bits.ReverseBytes32(uint32(total) | mlx5dv.MLX5_INLINE_SEG)
+	b.p.units += (uint32(total) + inlineHead + unit - 1) / unit
+}
+
+// Datagram sets the destination of a datagram. ah is the address in the handle.
+func (b *Builder) Datagram(ah unsafe.Pointer, qpn, qkey uint32) {
+	if b.q.kind != ibv.QPT_UD {
+		b.Fail(syscall.EINVAL)
+	}
+	if !b.set(partAddress) {
+		return
+	}
+	s := b.address(ah, qpn)
+	s.AV.Key.QKey().QKey = be32(qkey)
+}
+
+// Dynamic sets the destination of a request of a dynamic connection. ah is the address in the handle.
+func (b *Builder) Dynamic(ah unsafe.Pointer, number uint32, key uint64, stream uint16) {
+	if b.q.kind != ibv.QPT_DRIVER {
+		b.Fail(syscall.EINVAL)
+	}
+	if !b.set(partAddress) {
+		return
+	}
+	b.control().DCIStreamChannelIDBytes = [2]byte{byte(stream >> 8), byte(stream)}
+	s := b.address(ah, number)
+	*s.AV.Key.DCKey() = be64(key)
+}
+
+// address writes the address of the request, without the key.
+func (b *Builder) address(ah unsafe.Pointer, number uint32) *mlx5dv.MLX5WQEDatagramSeg {
+	s := (*mlx5dv.MLX5WQEDatagramSeg)(unsafe.Add(b.p.control, unit))
+	s.AV = *(*mlx5dv.MLX5WQEAV)(ah)
+	s.AV.DQPDCT = be32(number | mlx5dv.MLX5_EXTENDED_UD_AV)
+	return s
+}
+
+// XRC sets the shared receive queue that the request addresses.
+func (b *Builder) XRC(number uint32) {
+	if b.q.kind != ibv.QPT_XRC_SEND {
+		b.Fail(syscall.EINVAL)
+	}
+	if b.set(partAddress) {
+		*(*ibv.BE32)(unsafe.Add(b.p.control, unit)) = be32(number)
+	}
+}
