@@ -30,18 +30,18 @@ type worker struct {
 	wc   *ibv.WC
 }
 
-func newWorker(r *rig) *worker {
+func newWorker(r *testbed) *worker {
 	w := &worker{
-		wr: &outside[ibv.SendWR](r, 1)[0], recv: &outside[ibv.RecvWR](r, 1)[0], sge: &outside[ibv.SGE](r, 1)[0],
-		bad: &outside[ibv.Ptr[ibv.SendWR]](r, 1)[0], badR: &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0],
-		wc: &outside[ibv.WC](r, 1)[0],
+		wr: &offHeap[ibv.SendWR](r, 1)[0], recv: &offHeap[ibv.RecvWR](r, 1)[0], sge: &offHeap[ibv.SGE](r, 1)[0],
+		bad: &offHeap[ibv.Ptr[ibv.SendWR]](r, 1)[0], badR: &offHeap[ibv.Ptr[ibv.RecvWR]](r, 1)[0],
+		wc: &offHeap[ibv.WC](r, 1)[0],
 	}
 	w.wr.SGList, w.wr.NumSGE = ibv.PtrTo(w.sge), 1
 	w.recv.SGList, w.recv.NumSGE = ibv.PtrTo(w.sge), 1
 	return w
 }
 
-// post posts one request, again while the queue is full.
+// post posts one request, and retries while the queue is full.
 func (w *worker) post(qp *ibv.QP) {
 	for {
 		err := verbs.PostSend(qp, w.wr, w.bad)
@@ -55,7 +55,7 @@ func (w *worker) post(qp *ibv.QP) {
 	}
 }
 
-// poll waits for a completion, which has to succeed.
+// poll waits for a completion. It panics if the completion has an error.
 func (w *worker) poll(cq *ibv.CQ) ibv.WC {
 	for deadline := time.Now().Add(20 * time.Second); ; runtime.Gosched() {
 		n, err := verbs.PollCQ(cq, 1, w.wc)
@@ -68,17 +68,17 @@ func (w *worker) poll(cq *ibv.CQ) ibv.WC {
 	}
 }
 
-// TestConcurrently: separate goroutines send, receive and poll on connections that share completion queues and
+// TestConcurrentTraffic: separate goroutines send, receive and poll on connections that share completion queues and
 // receives, both ways at once. Messages are not lost, duplicated or reordered within a connection; the received data
 // equals the sent data, without data races.
-func TestConcurrently(t *testing.T) {
+func TestConcurrentTraffic(t *testing.T) {
 	const connections, messages, depth, size = 3, 2000, 32, 64
-	r := newRig(t, Options{})
+	r := newTestbed(t, Options{})
 	srq, err := verbs.CreateSRQ(r.pd[1], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: depth, MaxSGE: 1}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
 	shared := r.cq(1, 4*depth)
-	buffer := r.buffer(1, depth*size, everything)
+	buffer := r.buffer(1, depth*size, allAccess)
 	bySender := map[uint32]int{}
 	var senders sync.WaitGroup
 	caps := ibv.QPCap{MaxSendWR: depth, MaxSendSGE: 1, MaxRecvWR: 1, MaxRecvSGE: 1}
@@ -96,12 +96,12 @@ func TestConcurrently(t *testing.T) {
 			&ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4},
 			ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC))
 		bySender[b.QPNum] = i
-		from, w := r.buffer(0, depth*size, everything), newWorker(r)
+		from, w := r.buffer(0, depth*size, allAccess), newWorker(r)
 		senders.Go(func() {
-			left := depth // slots of the ring of buffers that are not on their way
+			left := depth // free slots of the ring of buffers
 			for n := range messages {
 				if left == 0 {
-					w.poll(cq) // every fourth is signalled
+					w.poll(cq) // every fourth send is signalled
 					left += 4
 				}
 				at := n % depth * size
@@ -139,19 +139,19 @@ func TestConcurrently(t *testing.T) {
 		receive(int(wc.WRID))
 	}
 	senders.Wait()
-	wc, more := r.polled(shared)
+	wc, more := r.tryPoll(shared)
 	assert.False(t, more, "%+v", wc)
 }
 
-// TestAtomicsAtOnce: every addition counts, regardless of the poster.
-func TestAtomicsAtOnce(t *testing.T) {
+// TestConcurrentAtomics: concurrent fetch-and-adds of several queue pairs are atomic.
+func TestConcurrentAtomics(t *testing.T) {
 	const connections, additions = 4, 1000
-	r := newRig(t, Options{})
-	counter := r.buffer(1, 64, everything)
+	r := newTestbed(t, Options{})
+	counter := r.buffer(1, 64, allAccess)
 	var adders sync.WaitGroup
-	var seen atomic.Uint64
+	var sum atomic.Uint64
 	for range connections {
-		p, result, w := r.pair(ibv.QPT_RC), r.buffer(0, 8, everything), newWorker(r)
+		p, result, w := r.pair(ibv.QPT_RC), r.buffer(0, 8, allAccess), newWorker(r)
 		adders.Go(func() {
 			for range additions {
 				*w.sge = result.sge(0, 8)
@@ -159,12 +159,12 @@ func TestAtomicsAtOnce(t *testing.T) {
 				*w.wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: counter.at(8), RKey: counter.mr.RKey, CompareAdd: 1}
 				w.post(p.a)
 				w.poll(p.aSend)
-				seen.Add(binary.NativeEndian.Uint64(result.bytes))
+				sum.Add(binary.NativeEndian.Uint64(result.bytes))
 			}
 		})
 	}
 	adders.Wait()
-	const all = connections * additions
-	assert.EqualValues(t, all, binary.NativeEndian.Uint64(counter.bytes[8:]))
-	assert.EqualValues(t, all*(all-1)/2, seen.Load(), "each value was fetched once")
+	const total = connections * additions
+	assert.EqualValues(t, total, binary.NativeEndian.Uint64(counter.bytes[8:]))
+	assert.EqualValues(t, total*(total-1)/2, sum.Load(), "each value was fetched once")
 }

@@ -13,10 +13,10 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// TestCloseWithObjects: a device closes with its objects, as in libibverbs. The objects stay, are reported as held and
-// can be destroyed; destroying the last one frees the context.
+// TestCloseWithObjects: a device with objects can be closed, as in libibverbs. Its objects still count, are listed as
+// open and can be destroyed; destroying the last one frees the context.
 func TestCloseWithObjects(t *testing.T) {
-	r := newRig(t, Options{Trace: true})
+	r := newTestbed(t, Options{Trace: true})
 	before := r.fabric.Resources()
 	context, err := verbs.OpenDevice(r.context[0].Device.Deref())
 	require.NoError(t, err)
@@ -28,18 +28,18 @@ func TestCloseWithObjects(t *testing.T) {
 		Cap: testCaps})
 	require.NoError(t, err)
 	require.NoError(t, verbs.CloseDevice(context))
-	assert.ErrorIs(t, verbs.CloseDevice(context), syscall.EINVAL, "it is closed")
+	assert.ErrorIs(t, verbs.CloseDevice(context), syscall.EINVAL, "already closed")
 	_, err = verbs.AllocPD(context)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.Error(t, verbs.QueryDevice(context, new(ibv.DeviceAttr)))
-	held := r.fabric.Resources()
+	open := r.fabric.Resources()
 	for _, kind := range []string{"ctx", "pd", "cq", "qp"} {
-		assert.Equal(t, before[kind]+1, held[kind], kind)
+		assert.Equal(t, before[kind]+1, open[kind], kind)
 	}
 	for _, text := range r.fabric.Held() {
-		assert.Contains(t, text, " made at ", "of the closed context, too")
+		assert.Contains(t, text, " made at ", "objects of the closed context are listed, too")
 	}
-	// No event of the device is delivered there.
+	// The closed context receives no events of the device.
 	require.True(t, r.fabric.SetLink("soft0", false))
 	require.True(t, r.fabric.SetLink("soft0", true))
 	wc := new(ibv.WC)

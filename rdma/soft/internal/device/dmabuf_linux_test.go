@@ -16,77 +16,77 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
+	impl "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
-const fileAccessOfTests = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
+const fileAccess = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
 	ibv.ACCESS_REMOTE_ATOMIC
 
-// memoryFile is a file of memory, and its bytes as another mapping has them.
+// memoryFile creates a memfd, and returns its bytes through a separate mapping.
 func memoryFile(t *testing.T, size int) (file int, bytes []byte) {
 	file, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	require.NoError(t, err)
 	require.NoError(t, unix.Ftruncate(file, int64(size)))
-	return file, mapped(t, file, size)
+	return file, mapShared(t, file, size)
 }
 
-func mapped(t *testing.T, file, size int) []byte {
+func mapShared(t *testing.T, file, size int) []byte {
 	bytes, err := unix.Mmap(file, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Munmap(bytes) })
 	return bytes
 }
 
-// crossing writes to a region by its key, and reads that back.
-func (s *stage) crossing(rkey uint32, address uint64, text string) {
+// writeAndRead writes to a region by its key, and reads the data back.
+func (s *testPair) writeAndRead(rkey uint32, address uint64, text string) {
 	s.t.Helper()
-	copy(s.here.bytes, text)
+	copy(s.bufA.bytes, text)
 	for _, opcode := range []ibv.WROpcode{ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ} {
-		wr := s.send(1, opcode, s.here.sge(0, len(text)))
+		wr := s.send(1, opcode, s.bufA.sge(0, len(text)))
 		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: address, RKey: rkey}
 		require.NoError(s.t, s.post(s.p.a, wr))
 		require.Equal(s.t, ibv.WC_SUCCESS, s.poll(s.p.aSend).Status)
-		require.Equal(s.t, text, string(s.here.bytes[:len(text)]))
-		clear(s.here.bytes)
+		require.Equal(s.t, text, string(s.bufA.bytes[:len(text)]))
+		clear(s.bufA.bytes)
 	}
 }
 
-// TestRegionsOfAFile: peers write to memory that others have mapped; the descriptor may be closed, and the region keeps
-// the file.
-func TestRegionsOfAFile(t *testing.T) {
-	s := newStage(t, ibv.QPT_RC, Options{})
+// TestRegDMABufMR: peers write to memory of a file that is also mapped elsewhere. The region keeps the file open after
+// its descriptor is closed.
+func TestRegDMABufMR(t *testing.T) {
+	s := newTestPair(t, ibv.QPT_RC, Options{})
 	file, bytes := memoryFile(t, 3*os.Getpagesize())
 	const offset, length, iova = 4096 + 100, 1000, 7<<40 + 100
-	mr, err := verbs.RegDMABufMR(s.pd[1], offset, length, iova, file, fileAccessOfTests)
+	mr, err := verbs.RegDMABufMR(s.pd[1], offset, length, iova, file, fileAccess)
 	require.NoError(t, err)
-	extended, err := verbs.RegMREx(s.pd[1], &ibv.MRInitAttr{Length: length, Access: fileAccessOfTests, IOVA: iova,
+	extended, err := verbs.RegMREx(s.pd[1], &ibv.MRInitAttr{Length: length, Access: fileAccess, IOVA: iova,
 		FD: int32(file), FDOffset: offset,
 		CompMask: ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET | ibv.REG_MR_MASK_IOVA})
 	require.NoError(t, err)
 	require.NoError(t, unix.Close(file))
 	assert.EqualValues(t, length, mr.Length)
 	assert.EqualValues(t, offset, mr.Addr)
-	s.crossing(mr.RKey, iova+5, "through a descriptor")
+	s.writeAndRead(mr.RKey, iova+5, "through a descriptor")
 	assert.Equal(t, "through a descriptor", string(bytes[offset+5:offset+25]))
-	s.crossing(extended.RKey, iova+length-4, "last")
+	s.writeAndRead(extended.RKey, iova+length-4, "last")
 	assert.Equal(t, "last", string(bytes[offset+length-4:offset+length]))
 
-	for _, outside := range []uint64{iova - 1, iova + length - 3, offset, 0} {
-		place, ok := own.Find[own.Region](mem.AddressOf(mr)).Locate(outside, 4, 0)
-		assert.False(t, ok, "%#x is at %v", outside, place)
+	for _, offHeap := range []uint64{iova - 1, iova + length - 3, offset, 0} {
+		place, ok := impl.Find[impl.Region](mem.AddressOf(mr)).Locate(offHeap, 4, 0)
+		assert.False(t, ok, "%#x is at %v", offHeap, place)
 	}
 	code, err := verbs.ReregMR(mr, ibv.REREG_MR_CHANGE_ACCESS, nil, 0, 0, ibv.ACCESS_LOCAL_WRITE)
 	assert.ErrorIs(t, err, syscall.EINVAL, "%v", code)
-	at := own.Find[own.Region](mem.AddressOf(mr)).Base
+	at := impl.Find[impl.Region](mem.AddressOf(mr)).Base
 	require.NoError(t, verbs.DeregMR(mr))
 	require.NoError(t, verbs.DeregMR(extended))
 	assert.ErrorIs(t, unix.Madvise(unsafe.Slice((*byte)(mem.Pointer(at&^4095)), os.Getpagesize()), unix.MADV_NORMAL),
-		unix.ENOMEM, "nothing is mapped there any more")
+		unix.ENOMEM, "the mapping is removed")
 }
 
-// TestFilesThatAreNoMemory: errors are those of the kernel.
-func TestFilesThatAreNoMemory(t *testing.T) {
-	r := newRig(t, Options{})
+// TestRegDMABufMRErrors: invalid arguments fail with the errors of the kernel.
+func TestRegDMABufMRErrors(t *testing.T) {
+	r := newTestbed(t, Options{})
 	size := uint64(2 * os.Getpagesize())
 	file, _ := memoryFile(t, int(size))
 	defer unix.Close(file)
@@ -97,35 +97,35 @@ func TestFilesThatAreNoMemory(t *testing.T) {
 	require.NoError(t, unix.Pipe2(pipe[:], unix.O_CLOEXEC))
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
-	reads, err := unix.Open(fmt.Sprint("/proc/self/fd/", file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	readOnly, err := unix.Open(fmt.Sprint("/proc/self/fd/", file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	require.NoError(t, err)
-	defer unix.Close(reads)
+	defer unix.Close(readOnly)
 	for _, c := range []struct {
-		what                 string
+		name                 string
 		file                 int
 		offset, length, iova uint64
 		access               ibv.AccessFlags
 		errno                error
 	}{
-		{"no descriptor", -1, 0, 1, 0, 0, syscall.EBADF},
-		{"a closed one", 1 << 20, 0, 1, 0, 0, syscall.EBADF},
-		{"a directory", int(directory.Fd()), 0, 1, 0, 0, syscall.EINVAL},
-		{"a pipe", pipe[0], 0, 1, 0, 0, syscall.EINVAL},
-		{"no bytes", file, 0, 0, 0, 0, syscall.EINVAL},
-		{"one byte too many", file, 0, size + 1, 0, 0, syscall.EINVAL},
-		{"behind the end", file, size, 1, 0, 0, syscall.EINVAL},
-		{"far behind", file, 1 << 63, 1, 0, 0, syscall.EINVAL},
-		{"all there is", file, 1, ^uint64(0), 1, 0, syscall.EINVAL},
-		{"another place in the page", file, 100, 1, 0, 0, syscall.EINVAL},
-		{"windows", file, 0, 1, 0, ibv.ACCESS_MW_BIND, syscall.EINVAL},
+		{"negative descriptor", -1, 0, 1, 0, 0, syscall.EBADF},
+		{"closed descriptor", 1 << 20, 0, 1, 0, 0, syscall.EBADF},
+		{"directory", int(directory.Fd()), 0, 1, 0, 0, syscall.EINVAL},
+		{"pipe", pipe[0], 0, 1, 0, 0, syscall.EINVAL},
+		{"empty range", file, 0, 0, 0, 0, syscall.EINVAL},
+		{"one byte too long", file, 0, size + 1, 0, 0, syscall.EINVAL},
+		{"beyond the end", file, size, 1, 0, 0, syscall.EINVAL},
+		{"far beyond the end", file, 1 << 63, 1, 0, 0, syscall.EINVAL},
+		{"maximum length", file, 1, ^uint64(0), 1, 0, syscall.EINVAL},
+		{"different offset in the page", file, 100, 1, 0, 0, syscall.EINVAL},
+		{"memory windows", file, 0, 1, 0, ibv.ACCESS_MW_BIND, syscall.EINVAL},
 		{"on demand", file, 0, 1, 0, ibv.ACCESS_ON_DEMAND, syscall.EINVAL},
-		{"remote writes alone", file, 0, 1, 0, ibv.ACCESS_REMOTE_WRITE, syscall.EINVAL},
-		{"only to be read", reads, 0, 1, 0, ibv.ACCESS_LOCAL_WRITE, syscall.EACCES},
+		{"remote write without local write", file, 0, 1, 0, ibv.ACCESS_REMOTE_WRITE, syscall.EINVAL},
+		{"write access to a read-only file", readOnly, 0, 1, 0, ibv.ACCESS_LOCAL_WRITE, syscall.EACCES},
 	} {
 		_, err := verbs.RegDMABufMR(r.pd[0], c.offset, c.length, c.iova, c.file, c.access)
-		assert.ErrorIs(t, err, c.errno, c.what)
+		assert.ErrorIs(t, err, c.errno, c.name)
 	}
-	mr, err := verbs.RegDMABufMR(r.pd[0], 0, size, 0, reads, ibv.ACCESS_REMOTE_READ)
+	mr, err := verbs.RegDMABufMR(r.pd[0], 0, size, 0, readOnly, ibv.ACCESS_REMOTE_READ)
 	require.NoError(t, err)
 	require.NoError(t, verbs.DeregMR(mr))
 	for _, mask := range []ibv.MRInitAttrMask{ibv.REG_MR_MASK_FD, ibv.REG_MR_MASK_FD | ibv.REG_MR_MASK_FD_OFFSET,
@@ -135,43 +135,43 @@ func TestFilesThatAreNoMemory(t *testing.T) {
 	}
 }
 
-// TestFileThatShrinks: access to memory that the owner truncates ends in a status and does not kill the process.
-func TestFileThatShrinks(t *testing.T) {
-	s := newStage(t, ibv.QPT_RC, Options{})
+// TestTruncatedFile: access to memory of a truncated file fails with a completion status, not with a signal.
+func TestTruncatedFile(t *testing.T) {
+	s := newTestPair(t, ibv.QPT_RC, Options{})
 	size := 4 * os.Getpagesize()
 	file, _ := memoryFile(t, size)
 	defer unix.Close(file)
-	mr, err := verbs.RegDMABufMR(s.pd[1], 0, uint64(size), 0, file, fileAccessOfTests)
+	mr, err := verbs.RegDMABufMR(s.pd[1], 0, uint64(size), 0, file, fileAccess)
 	require.NoError(t, err)
 	require.NoError(t, unix.Ftruncate(file, 0))
-	wr := s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 64))
+	wr := s.send(1, ibv.WR_RDMA_WRITE, s.bufA.sge(0, 64))
 	*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: 0, RKey: mr.RKey}
 	require.NoError(t, s.post(s.p.a, wr))
 	assert.Equal(t, ibv.WC_REM_ACCESS_ERR, s.poll(s.p.aSend).Status)
 	require.NoError(t, verbs.DeregMR(mr))
 }
 
-// TestExportedMemory: a buffer and memory of the device are the memory of the regions that import them, and outlive
-// their objects with these.
-func TestExportedMemory(t *testing.T) {
-	s := newStage(t, ibv.QPT_RC, Options{})
+// TestExportDMABuf: regions registered from an exported buffer or exported device memory share its memory, and keep it
+// after the exporting object is destroyed.
+func TestExportDMABuf(t *testing.T) {
+	s := newTestPair(t, ibv.QPT_RC, Options{})
 	before := s.fabric.Resources()
 	handle := new(ibv.Ptr[ibv.Buf])
 	at, err := verbs.AllocBuf(s.pd[0], 5000, handle)
 	require.NoError(t, err)
 	dm, err := verbs.AllocDM(s.context[0], &ibv.AllocDMAttr{Length: 5000})
 	require.NoError(t, err)
-	ofBuffer, err := verbs.ExportBufDMABufFD(handle.Deref())
+	bufferFD, err := verbs.ExportBufDMABufFD(handle.Deref())
 	require.NoError(t, err)
-	ofDevice, err := verbs.DMExportDMABufFD(dm)
+	dmFD, err := verbs.DMExportDMABufFD(dm)
 	require.NoError(t, err)
-	assert.ErrorIs(t, unix.Ftruncate(ofBuffer, 0), unix.EPERM, "nobody takes away what is in use")
-	for i, file := range []int{ofBuffer, ofDevice} {
-		mr, err := verbs.RegDMABufMR(s.pd[1], 0, 5000, 0, file, fileAccessOfTests)
+	assert.ErrorIs(t, unix.Ftruncate(bufferFD, 0), unix.EPERM, "a file in use cannot be truncated")
+	for i, file := range []int{bufferFD, dmFD} {
+		mr, err := verbs.RegDMABufMR(s.pd[1], 0, 5000, 0, file, fileAccess)
 		require.NoError(t, err)
 		require.NoError(t, unix.Close(file))
-		s.crossing(mr.RKey, 4990, "exported")
-		got := outside[byte](s.rig, 12) // copies of a device's memory are of words
+		s.writeAndRead(mr.RKey, 4990, "exported")
+		got := offHeap[byte](s.testbed, 12) // device memory is copied in words
 		if i == 0 {
 			copy(got, mem.List[byte](uint64(at)+4988, len(got)))
 			require.NoError(t, verbs.FreeBuf(handle.Deref()))
@@ -182,8 +182,8 @@ func TestExportedMemory(t *testing.T) {
 			_, err = verbs.DMExportDMABufFD(dm)
 		}
 		assert.Equal(t, "exported", string(got[2:10]))
-		assert.ErrorIs(t, err, syscall.EINVAL, "it is gone")
-		s.crossing(mr.RKey, 0, "alive")
+		assert.ErrorIs(t, err, syscall.EINVAL, "already freed")
+		s.writeAndRead(mr.RKey, 0, "alive")
 		require.NoError(t, verbs.DeregMR(mr))
 	}
 	assert.Equal(t, before, s.fabric.Resources())

@@ -8,20 +8,20 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-// Rig is rig for tests that may import rdma.
-type Rig = rig
+// Testbed exports testbed to package device_test, which can import rdma.
+type Testbed = testbed
 
-// NewRig is newRig.
-func NewRig(t testing.TB, o Options) *Rig { return newRig(t, o) }
+// NewTestbed calls newTestbed.
+func NewTestbed(t testing.TB, o Options) *Testbed { return newTestbed(t, o) }
 
-// Pair is pair.
+// Pair is pair with exported fields.
 type Pair struct {
 	A, B                       *ibv.QP
 	ASend, ARecv, BSend, BRecv *ibv.CQ
 }
 
-// PairOf is pair, with capacities.
-func (r *rig) PairOf(kind ibv.QPType, caps ibv.QPCap) Pair {
+// PairOf connects a pair of queue pairs with the given capacities.
+func (r *testbed) PairOf(kind ibv.QPType, caps ibv.QPCap) Pair {
 	p := Pair{ASend: r.cq(0, 256), ARecv: r.cq(0, 256), BSend: r.cq(1, 256), BRecv: r.cq(1, 256)}
 	p.A, p.B = r.qp(0, kind, caps, p.ASend, p.ARecv), r.qp(1, kind, caps, p.BSend, p.BRecv)
 	r.connect(p.A, 1, p.B.QPNum)
@@ -29,13 +29,13 @@ func (r *rig) PairOf(kind ibv.QPType, caps ibv.QPCap) Pair {
 	return p
 }
 
-// Memory is registered memory and its local key.
-func (r *rig) Memory(device, size int) ([]byte, uint32) {
-	b := r.buffer(device, size, everything)
+// Memory registers memory on a device, and returns it with its local key.
+func (r *testbed) Memory(device, size int) ([]byte, uint32) {
+	b := r.buffer(device, size, allAccess)
 	return b.bytes, b.mr.LKey
 }
 
-// Hold keeps the packets of a fabric from being sent until release, as a goroutine does that sends others.
+// Hold delays the packets of a fabric until release is called, like a goroutine that is sending other packets.
 func Hold(f *Fabric) (release func()) {
 	f.Mu.Lock()
 	all := f.Outer.Links()

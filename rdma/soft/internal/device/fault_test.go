@@ -20,17 +20,17 @@ import (
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
-// many sends numbered messages one after another, and logs each outcome: completions with their times, and arrivals.
-func (s *stage) many(n int) (log []string) {
+// sendMany sends numbered messages one after another, and logs their completions, completion times and received data.
+func (s *testPair) sendMany(n int) (log []string) {
 	for i := range n {
-		binary.NativeEndian.PutUint64(s.here.bytes, uint64(i))
-		s.recv(s.p.b, uint64(i), s.there.sge(0, 64))
-		if err := s.post(s.p.a, s.send(uint64(i), ibv.WR_SEND, s.here.sge(0, 8))); err != nil {
+		binary.NativeEndian.PutUint64(s.bufA.bytes, uint64(i))
+		s.recv(s.p.b, uint64(i), s.bufB.sge(0, 64))
+		if err := s.post(s.p.a, s.send(uint64(i), ibv.WR_SEND, s.bufA.sge(0, 8))); err != nil {
 			return append(log, err.Error())
 		}
 		sent := s.statuses(s.p.aSend)
 		log = append(log, fmt.Sprint(i, sent, s.fabric.Now(), s.statuses(s.p.bRecv),
-			binary.NativeEndian.Uint64(s.there.bytes)))
+			binary.NativeEndian.Uint64(s.bufB.bytes)))
 		if sent[0] != ibv.WC_SUCCESS {
 			break
 		}
@@ -38,11 +38,11 @@ func (s *stage) many(n int) (log []string) {
 	return log
 }
 
-// TestFaultsAreRepeatable: the same seed gives the same run, a different seed a different one.
+// TestFaultsAreRepeatable: runs with the same seed are equal, and runs with different seeds differ.
 func TestFaultsAreRepeatable(t *testing.T) {
 	run := func(seed uint64) []string {
-		s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Seed: seed, Drop: 0.3, Delay: 0.2, Late: time.Millisecond}})
-		return s.many(50)
+		s := newTestPair(t, ibv.QPT_RC, Options{Faults: Faults{Seed: seed, Drop: 0.3, Delay: 0.2, Late: time.Millisecond}})
+		return s.sendMany(50)
 	}
 	first := run(1)
 	assert.Equal(t, first, run(1))
@@ -52,10 +52,10 @@ func TestFaultsAreRepeatable(t *testing.T) {
 // TestDrop: a reliable connection retransmits lost messages, and executes them once; an unreliable one does not notice
 // the loss.
 func TestDrop(t *testing.T) {
-	s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Seed: 7, Drop: 0.3}})
+	s := newTestPair(t, ibv.QPT_RC, Options{Faults: Faults{Seed: 7, Drop: 0.3}})
 	for i := range 40 {
-		wr := s.send(uint64(i), ibv.WR_ATOMIC_FETCH_AND_ADD, s.here.sge(8, 8))
-		*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.there.at(0), RKey: s.there.mr.RKey, CompareAdd: 1}
+		wr := s.send(uint64(i), ibv.WR_ATOMIC_FETCH_AND_ADD, s.bufA.sge(8, 8))
+		*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.bufB.at(0), RKey: s.bufB.mr.RKey, CompareAdd: 1}
 		require.NoError(t, s.post(s.p.a, wr))
 		status := s.statuses(s.p.aSend)
 		require.Len(t, status, 1)
@@ -64,12 +64,12 @@ func TestDrop(t *testing.T) {
 			break
 		}
 		require.Equal(t, ibv.WC_SUCCESS, status[0])
-		require.EqualValues(t, i+1, binary.NativeEndian.Uint64(s.there.bytes))
-		require.EqualValues(t, i, binary.NativeEndian.Uint64(s.here.bytes[8:]))
+		require.EqualValues(t, i+1, binary.NativeEndian.Uint64(s.bufB.bytes))
+		require.EqualValues(t, i, binary.NativeEndian.Uint64(s.bufA.bytes[8:]))
 	}
-	require.Greater(t, s.fabric.Now(), 60*time.Millisecond, "something was lost")
+	require.Greater(t, s.fabric.Now(), 60*time.Millisecond, "no message was lost")
 
-	u := newStage(t, ibv.QPT_UC, Options{Faults: Faults{Seed: 7, Drop: 0.5}})
+	u := newTestPair(t, ibv.QPT_UC, Options{Faults: Faults{Seed: 7, Drop: 0.5}})
 	arrived := 0
 	for i := range 40 {
 		u.recv(u.p.b, uint64(i))
@@ -88,31 +88,31 @@ func TestDrop(t *testing.T) {
 }
 
 func TestDuplicates(t *testing.T) {
-	s := newStage(t, ibv.QPT_UD, Options{Faults: Faults{Duplicate: 1}})
-	s.recv(s.p.b, 1, s.there.sge(0, 64))
-	s.recv(s.p.b, 2, s.there.sge(0, 64))
+	s := newTestPair(t, ibv.QPT_UD, Options{Faults: Faults{Duplicate: 1}})
+	s.recv(s.p.b, 1, s.bufB.sge(0, 64))
+	s.recv(s.p.b, 2, s.bufB.sge(0, 64))
 	require.NoError(t, s.post(s.p.a, datagram(s.send(1, ibv.WR_SEND), s.ah(0, 1), s.p.b.QPNum, testQKey)))
 	assert.Len(t, s.statuses(s.p.aSend), 1)
 	assert.Len(t, s.statuses(s.p.bRecv), 2)
 }
 
 func TestDelay(t *testing.T) {
-	s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Delay: 1, Late: 5 * time.Millisecond}})
-	copy(s.here.bytes, "late")
-	require.NoError(t, s.post(s.p.a, s.remote(s.send(1, ibv.WR_RDMA_WRITE, s.here.sge(0, 4)), 0)))
-	assert.Zero(t, s.there.bytes[0])
+	s := newTestPair(t, ibv.QPT_RC, Options{Faults: Faults{Delay: 1, Late: 5 * time.Millisecond}})
+	copy(s.bufA.bytes, "late")
+	require.NoError(t, s.post(s.p.a, s.toBufB(s.send(1, ibv.WR_RDMA_WRITE, s.bufA.sge(0, 4)), 0)))
+	assert.Zero(t, s.bufB.bytes[0])
 	s.fabric.Advance(4 * time.Millisecond)
-	assert.Zero(t, s.there.bytes[0])
+	assert.Zero(t, s.bufB.bytes[0])
 	s.fabric.Advance(time.Millisecond)
-	assert.Equal(t, "late", string(s.there.bytes[:4]))
+	assert.Equal(t, "late", string(s.bufB.bytes[:4]))
 	s.poll(s.p.aSend)
 }
 
 func TestNotReady(t *testing.T) {
-	s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{NotReady: true}})
+	s := newTestPair(t, ibv.QPT_RC, Options{Faults: Faults{NotReady: true}})
 	s.recv(s.p.b, 1)
 	require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND)))
-	s.polled(s.p.aSend)
+	s.tryPoll(s.p.aSend)
 	s.fabric.SetFaults(Faults{})
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
 	s.fabric.SetFaults(Faults{NotReady: true})
@@ -121,11 +121,11 @@ func TestNotReady(t *testing.T) {
 	assert.Equal(t, []ibv.WCStatus{ibv.WC_RNR_RETRY_EXC_ERR}, s.statuses(s.p.aSend))
 }
 
-// TestNoMemory: each allocation of a set-up fails in its turn, with ENOMEM, and leaves nothing behind.
-func TestNoMemory(t *testing.T) {
-	r := newRig(t, Options{})
+// TestAllocationFailures: each allocation fails in turn with ENOMEM, and the failed calls leak nothing.
+func TestAllocationFailures(t *testing.T) {
+	r := newTestbed(t, Options{})
 	before := r.fabric.Resources()
-	memory := outside[byte](r, 64)
+	memory := offHeap[byte](r, 64)
 	setUp := func() (err error) {
 		pd, err := verbs.AllocPD(r.context[0])
 		if err != nil {
@@ -183,9 +183,9 @@ func TestNoMemory(t *testing.T) {
 	assert.Equal(t, 9, n, "eight allocations")
 }
 
-// TestLinkDown: a port that is down reports that state, and events announce it.
+// TestLinkDown: a change of the link changes the port state and raises an event.
 func TestLinkDown(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newTestbed(t, Options{})
 	assert.False(t, r.fabric.SetLink("soft7", false))
 	port := new(ibv.PortAttr)
 	for _, c := range []struct {
@@ -203,8 +203,8 @@ func TestLinkDown(t *testing.T) {
 	}
 }
 
-func TestLinkDownFromTheStart(t *testing.T) {
-	r := newRig(t, Options{Devices: []DeviceOptions{{Down: true}, {}}})
+func TestLinkInitiallyDown(t *testing.T) {
+	r := newTestbed(t, Options{Devices: []DeviceOptions{{Down: true}, {}}})
 	port := new(ibv.PortAttr)
 	for i, state := range []ibv.PortState{ibv.PORT_DOWN, ibv.PORT_ACTIVE} {
 		require.NoError(t, verbs.QueryPort(r.context[i], 1, port))
@@ -215,10 +215,10 @@ func TestLinkDownFromTheStart(t *testing.T) {
 	assert.Equal(t, ibv.PORT_ACTIVE, port.State)
 }
 
-// TestWaitingForEver: while a goroutine waits for an event that does not come, a virtual clock advances, and others can
-// use the fabric.
-func TestWaitingForEver(t *testing.T) {
-	r := newRig(t, Options{Virtual: true, Faults: Faults{NotReady: true}})
+// TestWaitForMissingEvent: while a goroutine waits for an event that does not arrive, the virtual clock advances, and
+// other goroutines can use the fabric.
+func TestWaitForMissingEvent(t *testing.T) {
+	r := newTestbed(t, Options{Virtual: true, Faults: Faults{NotReady: true}})
 	ch, err := verbs.CreateCompChannel(r.context[0])
 	require.NoError(t, err)
 	cq, err := verbs.CreateCQ(r.context[0], 16, 0, ch, 0)
@@ -234,36 +234,36 @@ func TestWaitingForEver(t *testing.T) {
 	require.NoError(t, verbs.ReqNotifyCQ(cq, 0))
 	r.recv(b, 1)
 	require.NoError(t, r.post(a, r.send(1, ibv.WR_SEND)))
-	got := make(chan struct{})
+	received := make(chan struct{})
 	go func() {
-		defer close(got)
-		ev, cx := &outside[ibv.Ptr[ibv.CQ]](r, 1)[0], &outside[uintptr](r, 1)[0]
+		defer close(received)
+		ev, cx := &offHeap[ibv.Ptr[ibv.CQ]](r, 1)[0], &offHeap[uintptr](r, 1)[0]
 		verbs.GetCQEvent(ch, ev, cx)
 		verbs.AckCQEvents(cq, 1)
 	}()
 	time.Sleep(50 * time.Millisecond)
-	ended := make(chan struct{})
-	go func() { r.fabric.SetFaults(Faults{}); close(ended) }()
+	done := make(chan struct{})
+	go func() { r.fabric.SetFaults(Faults{}); close(done) }()
 	select {
-	case <-ended:
+	case <-done:
 	case <-time.After(tests.EventLimit):
-		t.Fatal("the faults cannot be ended while somebody waits")
+		t.Fatal("SetFaults blocks while a goroutine waits for an event")
 	}
-	r.within("a completion event", func() error { <-got; return nil })
+	r.within("a completion event", func() error { <-received; return nil })
 }
 
-// TestTimeGoesOn: whatever the faults ask for, a virtual clock does not go back.
-func TestTimeGoesOn(t *testing.T) {
+// TestVirtualTimeIsMonotonic: a virtual clock never goes backwards, even with negative or huge delays.
+func TestVirtualTimeIsMonotonic(t *testing.T) {
 	for _, late := range []time.Duration{-time.Hour, math.MaxInt64} {
-		s := newStage(t, ibv.QPT_RC, Options{Faults: Faults{Delay: 1, Late: late}})
+		s := newTestPair(t, ibv.QPT_RC, Options{Faults: Faults{Delay: 1, Late: late}})
 		s.fabric.Advance(time.Minute)
-		require.NoError(t, s.post(s.p.a, s.remote(s.send(1, ibv.WR_RDMA_WRITE), 0)))
+		require.NoError(t, s.post(s.p.a, s.toBufB(s.send(1, ibv.WR_RDMA_WRITE), 0)))
 		assert.Equal(t, []ibv.WCStatus{ibv.WC_SUCCESS}, s.statuses(s.p.aSend))
 		assert.GreaterOrEqual(t, s.fabric.Now(), time.Minute)
 	}
 }
 
-// TestBadOptions: creating a fabric with invalid options fails, and leaves nothing behind.
+// TestBadOptions: creating a fabric with invalid options fails, and leaks nothing.
 func TestBadOptions(t *testing.T) {
 	for _, o := range []DeviceOptions{{Name: "a"}, {MTU: 77}, {Address: netip.MustParseAddr("127.0.0.1")},
 		{Name: strings.Repeat("n", 64)}} {
@@ -273,29 +273,29 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestFaultsForgetQueuePairs: delayed messages and lost answers are remembered only while their queue pairs exist.
-func TestFaultsForgetQueuePairs(t *testing.T) {
+// TestFaultStateIsFreed: the state of delayed messages and lost answers is freed with its queue pair.
+func TestFaultStateIsFreed(t *testing.T) {
 	faults := Faults{Seed: 3, Drop: 0.5, Delay: 0.5, Late: time.Millisecond}
-	r := newRig(t, Options{Virtual: true, Faults: faults})
-	here, there := r.buffer(0, 64, everything), r.buffer(1, 64, everything)
+	r := newTestbed(t, Options{Virtual: true, Faults: faults})
+	bufA, bufB := r.buffer(0, 64, allAccess), r.buffer(1, 64, allAccess)
 	t.Run("a queue pair", func(t *testing.T) {
-		of := *r
-		of.t = t
-		p := of.pair(ibv.QPT_RC)
+		sub := *r
+		sub.t = t
+		p := sub.pair(ibv.QPT_RC)
 		for id := range uint64(8) {
-			wr := of.send(id, ibv.WR_RDMA_WRITE, here.sge(0, 8))
-			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: there.at(0), RKey: there.mr.RKey}
-			require.NoError(t, of.post(p.a, wr))
+			wr := sub.send(id, ibv.WR_RDMA_WRITE, bufA.sge(0, 8))
+			*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: bufB.at(0), RKey: bufB.mr.RKey}
+			require.NoError(t, sub.post(p.a, wr))
 		}
 		for range 100 {
-			of.polled(p.aSend)
+			sub.tryPoll(p.aSend)
 		}
 		require.NotZero(t, r.fabric.Faulty.Known())
 	})
 	assert.Zero(t, r.fabric.Faulty.Known())
 }
 
-// TestLockAfterPanic: a panic in ready work leaves the fabric's lock free.
+// TestLockAfterPanic: a panic during work on ready queue pairs leaves the fabric unlocked.
 func TestLockAfterPanic(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)

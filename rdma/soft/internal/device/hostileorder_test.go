@@ -14,7 +14,7 @@ import (
 )
 
 // built returns an unconnected queue pair with builders.
-func (r *rig) built(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.CQ) (*ibv.QP, *ibv.QPEx) {
+func (r *testbed) built(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.CQ) (*ibv.QP, *ibv.QPEx) {
 	qp, err := verbs.CreateQPEx(r.context[0], &ibv.QPInitAttrEx{
 		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps, PD: ibv.PtrTo(r.pd[0]),
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ops,
@@ -26,9 +26,9 @@ func (r *rig) built(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.CQ) (
 	return qp, x
 }
 
-// TestSettersBeforeStart: setters outside of a region change nothing.
+// TestSettersBeforeStart: setters before ibv_wr_start are ignored.
 func TestSettersBeforeStart(t *testing.T) {
-	r := newRig(t, Options{Virtual: true})
+	r := newTestbed(t, Options{Virtual: true})
 	cq := r.cq(0, 16)
 	_, ud := r.built(ibv.QPT_UD, ibv.QP_EX_WITH_SEND, cq)
 	verbs.WRSetUDAddr(ud, r.ah(0, 1), 17, testQKey)
@@ -37,9 +37,9 @@ func TestSettersBeforeStart(t *testing.T) {
 	require.ErrorIs(t, verbs.WRComplete(x), syscall.EINVAL)
 }
 
-// TestBuilderListsOfNothing: a list of entries at NULL is an error of the region.
-func TestBuilderListsOfNothing(t *testing.T) {
-	r := newRig(t, Options{Virtual: true})
+// TestBuilderNilLists: ibv_wr_complete fails if a list of entries is NULL.
+func TestBuilderNilLists(t *testing.T) {
+	r := newTestbed(t, Options{Virtual: true})
 	_, x := r.built(ibv.QPT_RC, ibv.QP_EX_WITH_SEND, r.cq(0, 16))
 	for _, set := range []func(){
 		func() { verbs.WRSetSGEList(x, 1, nil) },
@@ -52,9 +52,9 @@ func TestBuilderListsOfNothing(t *testing.T) {
 	}
 }
 
-// TestEndOfNoPoll: a poll that was not started cannot continue or end, and trying does no harm.
-func TestEndOfNoPoll(t *testing.T) {
-	r := newRig(t, Options{Virtual: true})
+// TestEndWithoutStartPoll: ibv_next_poll without ibv_start_poll fails, and ibv_end_poll without it is ignored.
+func TestEndWithoutStartPoll(t *testing.T) {
+	r := newTestbed(t, Options{Virtual: true})
 	cq, err := verbs.CreateCQEx(r.context[0], &ibv.CQInitAttrEx{CQE: 4})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DestroyCQ(verbs.CQExToCQ(cq))) }()
@@ -65,8 +65,9 @@ func TestEndOfNoPoll(t *testing.T) {
 	require.Error(t, verbs.StartPoll(cq, &ibv.PollCQAttr{}))
 }
 
-// TestEventsAfterTheirEnd: a goroutine that waited while a file was closed reads nothing from it any more.
-func TestEventsAfterTheirEnd(t *testing.T) {
+// TestWaitAfterClose: a goroutine that waits while the descriptor is closed does not read from it, because its number
+// may be reused.
+func TestWaitAfterClose(t *testing.T) {
 	f, err := New(Options{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
@@ -77,5 +78,5 @@ func TestEventsAfterTheirEnd(t *testing.T) {
 	f.Mu.Lock()
 	defer f.Unlock()
 	_, errno := e.Wait(&f.Core, false, nil)
-	require.Equal(t, syscall.EINVAL, errno, "the file is another's by now")
+	require.Equal(t, syscall.EINVAL, errno, "the descriptor is closed")
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
-	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
+	impl "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
-// TestObjectLimits: a device holds as many objects of each kind as it reports and no more, destroying one makes room
-// for another, and devices do not share their limits.
+// TestObjectLimits: a device supports exactly as many objects of each kind as it reports, destroying one allows
+// another, and each device has its own limits.
 func TestObjectLimits(t *testing.T) {
-	s := newStage(t, ibv.QPT_UD, Options{})
+	s := newTestPair(t, ibv.QPT_UD, Options{})
 	d := s.fabric.devices[0]
-	assert.Less(t, d.Limits.MR+d.Limits.MW, 1<<24, "each has a place of its own in the keys")
+	assert.Less(t, d.Limits.MR+d.Limits.MW, 1<<24, "each has a unique index in its key")
 	d.Limits, d.MostGroups = d.Has, d.Groups
 	for _, n := range []*int{&d.Limits.PD, &d.Limits.MR, &d.Limits.MW, &d.Limits.CQ, &d.Limits.QP, &d.Limits.SRQ,
 		&d.Limits.AH, &d.MostGroups} {
@@ -28,13 +28,13 @@ func TestObjectLimits(t *testing.T) {
 	}
 	attr := new(ibv.DeviceAttr)
 	require.NoError(t, verbs.QueryDevice(s.context[0], attr))
-	assert.Equal(t, d.Limits, own.Limits{PD: int(attr.MaxPD), MR: int(attr.MaxMR), MW: int(attr.MaxMW),
+	assert.Equal(t, d.Limits, impl.Limits{PD: int(attr.MaxPD), MR: int(attr.MaxMR), MW: int(attr.MaxMW),
 		CQ:  int(attr.MaxCQ),
 		QP:  int(attr.MaxQP),
-		SRQ: int(attr.MaxSRQ), AH: int(attr.MaxAH)}, "they are announced")
+		SRQ: int(attr.MaxSRQ), AH: int(attr.MaxAH)}, "ibv_query_device reports the limits")
 	assert.EqualValues(t, d.MostGroups, attr.MaxMcastGrp)
-	memory, group := pointerTo(&s.here.bytes[0]), byte(0)
-	for name, make := range map[string]func(device int) (func() error, error){
+	memory, group := pointerTo(&s.bufA.bytes[0]), byte(0)
+	for name, create := range map[string]func(device int) (func() error, error){
 		"pd": func(i int) (func() error, error) {
 			pd, err := verbs.AllocPD(s.context[i])
 			return func() error { return verbs.DeallocPD(pd) }, err
@@ -78,18 +78,18 @@ func TestObjectLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var undo []func() error
 			for i := range 2 {
-				u, err := make(0)
+				u, err := create(0)
 				require.NoError(t, err, "%d", i)
 				undo = append(undo, u)
 			}
-			_, err := make(0)
+			_, err := create(0)
 			assert.ErrorIs(t, err, syscall.ENOMEM)
-			u, err := make(1)
-			require.NoError(t, err, "another device has room")
+			u, err := create(1)
+			require.NoError(t, err, "another device is below its limit")
 			require.NoError(t, u())
 			require.NoError(t, undo[0]())
-			undo[0], err = make(0)
-			require.NoError(t, err, "one went")
+			undo[0], err = create(0)
+			require.NoError(t, err, "an object was destroyed")
 			for _, u := range undo {
 				require.NoError(t, u())
 			}
@@ -97,9 +97,9 @@ func TestObjectLimits(t *testing.T) {
 	}
 }
 
-// TestLimitOfAGroup: so many queue pairs of a device can be in one group.
-func TestLimitOfAGroup(t *testing.T) {
-	s := newStage(t, ibv.QPT_UD, Options{})
+// TestMulticastGroupLimit: the number of queue pairs of a device in one group is limited.
+func TestMulticastGroupLimit(t *testing.T) {
+	s := newTestPair(t, ibv.QPT_UD, Options{})
 	gid := new(ibv.GID)
 	*gid.Raw() = [16]byte{0: 0xff, 15: 1}
 	attach := func(qp *ibv.QP) error {
@@ -113,5 +113,5 @@ func TestLimitOfAGroup(t *testing.T) {
 		require.NoError(t, attach(s.qp(0, ibv.QPT_UD, testCaps, s.p.aSend, s.p.aRecv)))
 	}
 	assert.ErrorIs(t, attach(s.p.a), syscall.ENOMEM)
-	assert.NoError(t, attach(s.p.b), "of another device")
+	assert.NoError(t, attach(s.p.b), "another device")
 }

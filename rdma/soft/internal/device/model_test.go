@@ -18,34 +18,34 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/packets"
 )
 
-// trial is a test that ends before the test that it is part of.
-type trial struct {
+// iteration runs its cleanups at the end of one random program, not at the end of the test.
+type iteration struct {
 	testing.TB
 	undo []func()
 }
 
-func (t *trial) Cleanup(f func()) { t.undo = append(t.undo, f) }
+func (t *iteration) Cleanup(f func()) { t.undo = append(t.undo, f) }
 
-func (t *trial) end() {
+func (t *iteration) end() {
 	for i := len(t.undo) - 1; i >= 0; i-- {
 		t.undo[i]()
 	}
 }
 
-// The model: the semantics of verbs, in as little code as possible. Queue pairs are RC, wait for receives without
-// limit, and have another queue pair or themselves as peer.
+// The model implements the semantics of verbs in as little code as possible. Its queue pairs are RC, retry RNR without
+// limit, and are connected to another queue pair or to themselves.
 
 type modelQP struct {
-	peer         *modelQP
-	memory       []byte // of its device
-	broken       bool
-	sends        []modelSend // posted and not carried out
-	recvs        []modelRecv
-	sent, recvd  []modelDone // completions that are to come
-	posted       int
-	retired      int // sends before it have their slots free
-	recvsPosted  int
-	recvsRetired int
+	peer           *modelQP
+	memory         []byte // of its device
+	broken         bool
+	sends          []modelSend // posted, not executed
+	recvs          []modelRecv
+	sent, received []modelDone // expected completions
+	posted         int
+	retired        int // the slots of earlier sends are free
+	recvsPosted    int
+	recvsRetired   int
 }
 
 type modelSend struct {
@@ -77,11 +77,11 @@ func (q *modelQP) doneSend(s modelSend, status ibv.WCStatus) {
 }
 
 func (q *modelQP) doneRecv(status ibv.WCStatus) {
-	q.recvd = append(q.recvd, modelDone{q.recvs[0].id, status, 0})
+	q.received = append(q.received, modelDone{q.recvs[0].id, status, 0})
 	q.recvs = q.recvs[1:]
 }
 
-func (q *modelQP) breakDown() {
+func (q *modelQP) enterError() {
 	q.broken = true
 	for _, s := range q.sends {
 		q.doneSend(s, ibv.WC_WR_FLUSH_ERR)
@@ -99,34 +99,34 @@ func (q *modelQP) run() {
 		if s.op == ibv.WR_SEND && len(q.peer.recvs) == 0 && !q.peer.broken {
 			return
 		}
-		if q.peer.broken { // no answer will come
+		if q.peer.broken { // the peer does not answer
 			return
 		}
 		q.sends = q.sends[1:]
-		here, there := q.memory[s.local:s.local+s.length], q.peer.memory[s.remote:]
+		local, remote := q.memory[s.local:s.local+s.length], q.peer.memory[s.remote:]
 		switch {
 		case s.op == ibv.WR_SEND && q.peer.recvs[0].length < s.length:
 			q.peer.doneRecv(ibv.WC_LOC_LEN_ERR)
 			q.fail(s, ibv.WC_REM_INV_REQ_ERR)
 			continue
 		case s.op == ibv.WR_SEND:
-			copy(q.peer.memory[q.peer.recvs[0].local:], here)
+			copy(q.peer.memory[q.peer.recvs[0].local:], local)
 			q.peer.doneRecv(ibv.WC_SUCCESS)
 		case s.badKey:
 			q.fail(s, ibv.WC_REM_ACCESS_ERR)
 			continue
 		case s.op == ibv.WR_RDMA_WRITE:
-			copy(there, here)
+			copy(remote, local)
 		case s.op == ibv.WR_RDMA_READ:
-			copy(here, there)
+			copy(local, remote)
 		default:
-			was := binary.NativeEndian.Uint64(there)
+			was := binary.NativeEndian.Uint64(remote)
 			if s.op == ibv.WR_ATOMIC_FETCH_AND_ADD {
-				binary.NativeEndian.PutUint64(there, was+s.operand)
+				binary.NativeEndian.PutUint64(remote, was+s.operand)
 			} else if was == s.operand {
-				binary.NativeEndian.PutUint64(there, s.swap)
+				binary.NativeEndian.PutUint64(remote, s.swap)
 			}
-			binary.NativeEndian.PutUint64(here, was)
+			binary.NativeEndian.PutUint64(local, was)
 		}
 		q.doneSend(s, ibv.WC_SUCCESS)
 	}
@@ -134,49 +134,49 @@ func (q *modelQP) run() {
 
 func (q *modelQP) fail(s modelSend, status ibv.WCStatus) {
 	q.doneSend(s, status)
-	q.breakDown()
+	q.enterError()
 	if !q.peer.broken {
-		q.peer.breakDown()
+		q.peer.enterError()
 	}
 }
 
 // TestModel runs random programs on several queue pairs and on the model: completions, their order and the final memory
 // must be equal. On a fabric that loses, delays and duplicates messages, correct programs get the same results.
 func TestModel(t *testing.T) {
-	t.Run("a perfect fabric", func(t *testing.T) { models(t, Options{}) })
-	t.Run("a bad one", func(t *testing.T) {
-		models(t, Options{Faults: Faults{Drop: 0.2, Duplicate: 0.3, Delay: 0.2, Late: time.Microsecond}})
+	t.Run("no faults", func(t *testing.T) { runModels(t, Options{}) })
+	t.Run("faults", func(t *testing.T) {
+		runModels(t, Options{Faults: Faults{Drop: 0.2, Duplicate: 0.3, Delay: 0.2, Late: time.Microsecond}})
 	})
-	t.Run("packets", func(t *testing.T) { models(t, Options{losses: &packets.Losses{}}) })
+	t.Run("packets", func(t *testing.T) { runModels(t, Options{losses: &packets.Losses{}}) })
 	for _, percent := range []int{1, 10} {
-		t.Run(fmt.Sprintf("packets of which %d %% are lost", percent), func(t *testing.T) {
+		t.Run(fmt.Sprintf("packets, %d %% loss", percent), func(t *testing.T) {
 			losses := packets.Evenly(1, float64(percent)/100)
-			models(t, Options{losses: &losses})
+			runModels(t, Options{losses: &losses})
 		})
 	}
 }
 
-func models(t *testing.T, o Options) {
+func runModels(t *testing.T, o Options) {
 	lossy := o.losses != nil
-	mistakes := o.Faults == Faults{}
+	withErrors := o.Faults == Faults{}
 	o.Virtual = true
 	rapid.Check(t, func(rt *rapid.T) {
-		own := &trial{TB: t}
+		own := &iteration{TB: t}
 		defer own.end()
-		if !mistakes {
+		if !withErrors {
 			o.Faults.Seed = rapid.Uint64().Draw(rt, "seed")
 		}
 		if lossy {
 			o.losses.Seed = rapid.Uint64().Draw(rt, "seed")
 		}
-		r := newRig(own, o)
-		// for receives, and as often as the fabric loses something
+		r := newTestbed(own, o)
+		// long enough for RNR retries and retransmissions
 		wait := func() { r.fabric.Advance(2 * time.Millisecond) }
 		if lossy {
 			wait = func() { r.fabric.Advance(20 * time.Millisecond) }
 		}
 		const size, depth = 512, 8
-		buffers := []*buffer{r.buffer(0, size, everything), r.buffer(1, size, everything)}
+		buffers := []*buffer{r.buffer(0, size, allAccess), r.buffer(1, size, allAccess)}
 		memory := [][]byte{make([]byte, size), make([]byte, size)}
 		for d, b := range buffers {
 			for i := range b.bytes {
@@ -188,7 +188,7 @@ func models(t *testing.T, o Options) {
 		var qps []*ibv.QP
 		var models []*modelQP
 		var sendCQs, recvCQs []*ibv.CQ
-		for i := range 5 { // two pairs between the devices, and one that is its own peer
+		for i := range 5 { // two pairs between the devices, and one queue pair connected to itself
 			d := i % 2
 			send, recv := r.cq(d, 64), r.cq(d, 64)
 			qps, models = append(qps, r.qp(d, ibv.QPT_RC, caps, send, recv)),
@@ -201,8 +201,8 @@ func models(t *testing.T, o Options) {
 			attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 4}
 			switch {
 			case lossy:
-				attr.Timeout = 6 // 262 µs: longer than a packet is late
-			case !mistakes:
+				attr.Timeout = 6 // 262 µs: longer than the maximum delay of a packet
+			case !withErrors:
 				attr.Timeout = 1
 			}
 			require.NoError(own, verbs.ModifyQP(qps[i], attr,
@@ -212,19 +212,19 @@ func models(t *testing.T, o Options) {
 			for _, side := range []struct {
 				cq   *ibv.CQ
 				done *[]modelDone
-			}{{sendCQs[i], &models[i].sent}, {recvCQs[i], &models[i].recvd}} {
+			}{{sendCQs[i], &models[i].sent}, {recvCQs[i], &models[i].received}} {
 				for {
-					wc, ok := r.polled(side.cq)
+					wc, ok := r.tryPoll(side.cq)
 					if !ok {
 						break
 					}
 					if len(*side.done) == 0 {
-						rt.Fatalf("QP %d: completion of %d with %v, and the model has none", i, wc.WRID, wc.Status)
+						rt.Fatalf("QP %d: completion of WR %d with %v, model has none", i, wc.WRID, wc.Status)
 					}
 					want := (*side.done)[0]
 					*side.done = (*side.done)[1:]
 					if wc.WRID != want.id || wc.Status != want.status {
-						rt.Fatalf("QP %d: completion of %d with %v, and the model's is of %d with %v", i, wc.WRID,
+						rt.Fatalf("QP %d: completion of WR %d with %v, model has WR %d with %v", i, wc.WRID,
 							wc.Status, want.id, want.status)
 					}
 					if side.done == &models[i].sent {
@@ -234,12 +234,12 @@ func models(t *testing.T, o Options) {
 					}
 				}
 				if len(*side.done) != 0 {
-					rt.Fatalf("QP %d: the model has %d completions more: %v", i, len(*side.done), *side.done)
+					rt.Fatalf("QP %d: model has %d more completions: %v", i, len(*side.done), *side.done)
 				}
 			}
 		}
 		last := 4
-		if lossy { // one that is its own peer breaks before it gets the reason, and sends data that it overwrites
+		if lossy { // a queue pair connected to itself fails before the NAK arrives, and overwrites data in flight
 			last = 3
 		}
 		offset := rapid.Map(rapid.IntRange(0, size/8-9), func(i int) int { return 8 * i })
@@ -250,8 +250,8 @@ func models(t *testing.T, o Options) {
 				ibv.WR_SEND, ibv.WR_SEND, ibv.WR_SEND, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_FETCH_AND_ADD,
 				ibv.WR_ATOMIC_CMP_AND_SWP,
 			}).Draw(rt, "opcode")}
-			if !mistakes && s.op == ibv.WR_SEND && len(m.peer.recvs) == 0 {
-				return // requests that wait for a receive are lost now and then, and retried only so often
+			if !withErrors && s.op == ibv.WR_SEND && len(m.peer.recvs) == 0 {
+				return // the retry limit applies when such a request is also lost
 			}
 			id++
 			s.id, s.position, s.signalled = id, m.posted, rapid.Bool().Draw(rt, "signalled")
@@ -263,12 +263,13 @@ func models(t *testing.T, o Options) {
 			peer := buffers[i%2]
 			if i < 4 {
 				peer = buffers[1-i%2]
-			} else if s.op == ibv.WR_RDMA_WRITE || s.op == ibv.WR_RDMA_READ { // overlapping ranges mean nothing
+			} else if s.op == ibv.WR_RDMA_WRITE || s.op == ibv.WR_RDMA_READ {
+				// The result of overlapping ranges is undefined.
 				s.remote = (s.local + 128) % (size - 64)
 				s.length = min(s.length, 64)
 			}
 			key := peer.mr.RKey
-			if mistakes && s.op != ibv.WR_SEND && s.length > 0 && rapid.IntRange(0, 19).Draw(rt, "bad key") == 0 {
+			if withErrors && s.op != ibv.WR_SEND && s.length > 0 && rapid.IntRange(0, 19).Draw(rt, "bad key") == 0 {
 				s.badKey, key = true, key^0xff
 			}
 			switch s.op {
@@ -281,7 +282,7 @@ func models(t *testing.T, o Options) {
 				*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: peer.at(s.remote), RKey: key}
 			}
 			wr.SGList.Deref().Length = uint32(s.length)
-			if lossy { // read data is there before a later request is sent
+			if lossy { // wait for read data before a later request is sent
 				wr.SendFlags |= ibv.SEND_FENCE
 			}
 			err := r.post(qps[i], wr)
@@ -310,7 +311,7 @@ func models(t *testing.T, o Options) {
 				m := models[i]
 				id++
 				recv := modelRecv{id, offset.Draw(rt, "local"), 64}
-				if mistakes {
+				if withErrors {
 					recv.length -= rapid.SampledFrom([]int{0, 0, 0, 0, 30}).Draw(rt, "short")
 				}
 				err := r.tryRecv(qps[i], id, buffers[i%2].sge(recv.local, recv.length))
@@ -337,7 +338,7 @@ func models(t *testing.T, o Options) {
 				for d := range memory {
 					for i, b := range buffers[d].bytes {
 						if b != memory[d][i] {
-							rt.Fatalf("device %d: byte %d is %#x, and the model's %#x", d, i, b, memory[d][i])
+							rt.Fatalf("device %d: byte %d is %#x, model has %#x", d, i, b, memory[d][i])
 						}
 					}
 				}

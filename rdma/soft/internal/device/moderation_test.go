@@ -13,19 +13,19 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
+	impl "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
-// moderated is a stage whose receiver completes on a queue with a channel.
+// moderated is a testPair whose receive completion queue has a channel.
 type moderated struct {
-	*stage
+	*testPair
 	channel  *ibv.CompChannel
 	cq       *ibv.CQ
 	from, to *ibv.QP
 }
 
 func newModerated(t *testing.T, o Options) *moderated {
-	m := &moderated{stage: newStage(t, ibv.QPT_RC, o)}
+	m := &moderated{testPair: newTestPair(t, ibv.QPT_RC, o)}
 	var err error
 	m.channel, err = verbs.CreateCompChannel(m.context[1])
 	require.NoError(t, err)
@@ -47,15 +47,15 @@ func (m *moderated) modify(count, period uint16) {
 func (m *moderated) send(n int) {
 	for range n {
 		m.recv(m.to, 1)
-		require.NoError(m.t, m.post(m.from, m.stage.send(1, ibv.WR_SEND)))
+		require.NoError(m.t, m.post(m.from, m.testPair.send(1, ibv.WR_SEND)))
 		m.poll(m.p.aSend)
 		m.poll(m.cq)
 	}
 }
 
-// events is how many there are, without a look that makes time go on.
+// events returns the number of pending events, without polling, which would advance the virtual clock.
 func (m *moderated) events() int {
-	c := own.Find[own.Channel](mem.AddressOf(m.channel))
+	c := impl.Find[impl.Channel](mem.AddressOf(m.channel))
 	c.Fabric().Mu.Lock()
 	defer c.Fabric().Mu.Unlock()
 	return len(c.Events.Queue)
@@ -67,7 +67,7 @@ func (m *moderated) take() {
 	verbs.AckCQEvents(m.cq, 1)
 }
 
-// TestModeration: one event for a number of completions, or after a time.
+// TestModeration: an event is raised after cq_count completions or after cq_period.
 func TestModeration(t *testing.T) {
 	m := newModerated(t, Options{})
 	attr := new(ibv.DeviceAttrEx)
@@ -82,7 +82,7 @@ func TestModeration(t *testing.T) {
 	assert.Equal(t, 1, m.events())
 	m.take()
 	m.fabric.Advance(time.Millisecond)
-	assert.Zero(t, m.events(), "the count ended the wait for the period")
+	assert.Zero(t, m.events(), "the count was reached before the period ended")
 
 	require.NoError(t, verbs.ReqNotifyCQ(m.cq, 0))
 	start := m.fabric.Now()
@@ -91,21 +91,21 @@ func TestModeration(t *testing.T) {
 	m.send(1)
 	assert.Zero(t, m.events())
 	m.fabric.Advance(time.Microsecond)
-	assert.Equal(t, 1, m.events(), "50 µs after the first")
+	assert.Equal(t, 1, m.events(), "50 µs after the first completion")
 	m.take()
 	assert.Equal(t, 50*time.Microsecond, m.fabric.Now()-start)
 
 	require.NoError(t, verbs.ReqNotifyCQ(m.cq, 0))
 	m.send(1)
 	m.take()
-	assert.Equal(t, 100*time.Microsecond, m.fabric.Now()-start, "a wait for the event lets time go on")
+	assert.Equal(t, 100*time.Microsecond, m.fabric.Now()-start, "waiting for the event advances the clock")
 
 	m.send(2)
 	require.NoError(t, verbs.ReqNotifyCQ(m.cq, 0))
 	m.send(2)
-	assert.Zero(t, m.events(), "what came before the queue was armed does not count")
+	assert.Zero(t, m.events(), "completions before arming do not count")
 	m.modify(2, 50)
-	assert.Equal(t, 1, m.events(), "now there are enough")
+	assert.Equal(t, 1, m.events(), "the count is reached")
 	m.take()
 	require.NoError(t, verbs.ReqNotifyCQ(m.cq, 0))
 	m.send(1)
@@ -117,7 +117,7 @@ func TestModeration(t *testing.T) {
 	m.send(1)
 	for _, off := range [][2]uint16{{0, 0}, {5, 0}, {0, 5}, {1, 5}} {
 		m.modify(off[0], off[1])
-		assert.Equal(t, 1, m.events(), "%v holds nothing back", off)
+		assert.Equal(t, 1, m.events(), "%v delays no event", off)
 		m.take()
 		require.NoError(t, verbs.ReqNotifyCQ(m.cq, 0))
 		m.send(1)
@@ -128,13 +128,13 @@ func TestModeration(t *testing.T) {
 	require.NoError(t, verbs.ReqNotifyCQ(m.cq, 1))
 	m.send(1)
 	m.fabric.Advance(time.Millisecond)
-	assert.Zero(t, m.events(), "it was not solicited")
+	assert.Zero(t, m.events(), "no completion was solicited")
 	require.NoError(t, verbs.ReqNotifyCQ(m.cq, 0))
-	m.send(1) // whose event never comes, because the queue is destroyed
+	m.send(1) // the event is never raised, because the queue is destroyed
 }
 
-func TestModerationOfARealClock(t *testing.T) {
-	r := newRig(t, Options{})
+func TestModerationWithRealClock(t *testing.T) {
+	r := newTestbed(t, Options{})
 	ch, err := verbs.CreateCompChannel(r.context[0])
 	require.NoError(t, err)
 	cq, err := verbs.CreateCQ(r.context[0], 4, 0, ch, 0)
@@ -143,7 +143,7 @@ func TestModerationOfARealClock(t *testing.T) {
 		Moderate: ibv.ModerateCQ{CQCount: 100, CQPeriod: 20_000}}))
 	require.NoError(t, verbs.ReqNotifyCQ(cq, 0))
 	start := time.Now()
-	r.toItself(cq, nil, r.send(1, ibv.WR_RDMA_WRITE))
+	r.postLoopback(cq, nil, r.send(1, ibv.WR_RDMA_WRITE))
 	r.cqEvent(ch)
 	assert.GreaterOrEqual(t, time.Since(start), 20*time.Millisecond)
 	verbs.AckCQEvents(cq, 1)
@@ -151,10 +151,10 @@ func TestModerationOfARealClock(t *testing.T) {
 	require.NoError(t, verbs.DestroyCompChannel(ch))
 }
 
-func TestModerationRefused(t *testing.T) {
-	r := newRig(t, Options{})
+func TestInvalidModeration(t *testing.T) {
+	r := newTestbed(t, Options{})
 	cq := r.cq(0, 4)
 	assert.ErrorIs(t, verbs.ModifyCQ(cq, nil), syscall.EINVAL)
 	assert.ErrorIs(t, verbs.ModifyCQ(cq, &ibv.ModifyCQAttr{AttrMask: ibv.CQ_ATTR_RESERVED}), syscall.EINVAL)
-	assert.NoError(t, verbs.ModifyCQ(cq, &ibv.ModifyCQAttr{}), "nothing is to change")
+	assert.NoError(t, verbs.ModifyCQ(cq, &ibv.ModifyCQAttr{}), "empty mask")
 }

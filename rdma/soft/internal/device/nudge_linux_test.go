@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNudgeAgain: a wait that is edge-triggered, like that of Go's poller, notices each nudge, even if the file was not
-// read since the last one; and there is one item to read.
-func TestNudgeAgain(t *testing.T) {
+// TestNudgeEdgeTriggered: an edge-triggered wait, like Go's netpoller, notices each Nudge, even if the descriptor was
+// not read since the last one, and Lower clears all of them.
+func TestNudgeEdgeTriggered(t *testing.T) {
 	var e resource.Events[int]
 	require.Zero(t, e.Open())
 	defer e.Close()

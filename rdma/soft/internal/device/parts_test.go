@@ -13,11 +13,11 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/counters"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
-	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
+	impl "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
-// packet brings a packet of the peer's, the next one of a message, to a queue pair.
-func (r *rig) packet(q *own.QP, data []byte, m message.Request) {
+// packet delivers the next packet of a message to a queue pair.
+func (r *testbed) packet(q *impl.QP, data []byte, m message.Request) {
 	m.From, m.To, m.PKey, m.DestQP, m.Packets = q.Out.To, q.Out.From, 0xffff, q.Number, 1
 	m.PSN, m.Transport = q.Receiver.Expects, q.ExpectsOf
 	if m.Length == 0 {
@@ -29,16 +29,15 @@ func (r *rig) packet(q *own.QP, data []byte, m message.Request) {
 	r.fabric.Deliver(func() { q.Device.Request(&m) })
 }
 
-// TestTaggedWithoutEnd: a message that is matched by its tag is collected only as long as some buffer has room for it,
-// however long its sender goes on.
-func TestTaggedWithoutEnd(t *testing.T) {
+// TestEndlessTaggedMessage: a tagged message that never ends is only received up to the size of the largest buffer.
+func TestEndlessTaggedMessage(t *testing.T) {
 	t.Setenv(wireVariable, "packets")
-	r := newTagRig(t, 4, 4)
+	r := newTagTestbed(t, 4, 4)
 	r.add(10, 0xa, 0, 3000)
-	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+	r.completed(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
 	r.recvSRQ(1, 3000)
-	q := own.FindQP(mem.AddressOf(r.p.b))
-	data := outside[byte](r.rig, 1024)
+	q := impl.FindQP(mem.AddressOf(r.p.b))
+	data := offHeap[byte](r.testbed, 1024)
 	data[0], data[15] = byte(ibv.TMH_EAGER), 0xa
 	require.EqualValues(t, 3016, q.SRQ.Greatest())
 	for i := 0; i < 1000 && q.State != ibv.QPS_ERR; i++ {
@@ -47,43 +46,42 @@ func TestTaggedWithoutEnd(t *testing.T) {
 	}
 	require.Equal(t, ibv.QPS_ERR, q.State)
 	assert.Nil(t, q.Part.Whole)
-	r.came(t, 10, ibv.WC_TM_RECV, matched, ibv.WC_LOC_LEN_ERR)
+	r.completed(t, 10, ibv.WC_TM_RECV, matched, ibv.WC_LOC_LEN_ERR)
 }
 
-// TestHeldReceives: a shared receive that a message has taken, of which the end never comes, is room again when the
-// queue pair goes.
-func TestHeldReceives(t *testing.T) {
+// TestIncompleteMessageReleasesReceive: destroying the queue pair releases the shared receive of an incomplete message.
+func TestIncompleteMessageReleasesReceive(t *testing.T) {
 	t.Setenv(wireVariable, "packets")
-	r := newRig(t, Options{Virtual: true})
+	r := newTestbed(t, Options{Virtual: true})
 	srq, err := verbs.CreateSRQ(r.pd[1], &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 1, MaxSGE: 1}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
-	b, cq := r.buffer(1, 4096, everything), r.cq(1, 16)
+	b, cq := r.buffer(1, 4096, allAccess), r.cq(1, 16)
 	a := r.qp(0, ibv.QPT_RC, testCaps, r.cq(0, 16), r.cq(0, 16))
-	data := outside[byte](r, 1024)
+	data := offHeap[byte](r, 1024)
 	for range 3 {
 		to, err := verbs.CreateQP(r.pd[1], &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq),
 			RecvCQ: ibv.PtrTo(cq), SRQ: ibv.PtrTo(srq), Cap: testCaps})
 		require.NoError(t, err)
 		r.connect(to, 0, a.QPNum)
-		wr, sges, bad := &outside[ibv.RecvWR](r, 1)[0], outside[ibv.SGE](r, 1), &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+		wr, sges, bad := &offHeap[ibv.RecvWR](r, 1)[0], offHeap[ibv.SGE](r, 1), &offHeap[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
 		sges[0] = b.sge(0, 4096)
 		*wr = ibv.RecvWR{SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
 		require.NoError(t, verbs.PostSRQRecv(srq, wr, bad), "the queue is full")
-		q := own.FindQP(mem.AddressOf(to))
+		q := impl.FindQP(mem.AddressOf(to))
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true})
 		require.True(t, q.Part.Held)
 		require.NoError(t, verbs.DestroyQP(to))
 	}
 }
 
-// TestQueueOfAPartGoes: the shared receive queue of XRC that a message goes to may be destroyed in the middle of it.
-func TestQueueOfAPartGoes(t *testing.T) {
+// TestDestroySRQDuringMessage: an XRC shared receive queue can be destroyed while a message to it is incomplete.
+func TestDestroySRQDuringMessage(t *testing.T) {
 	t.Setenv(wireVariable, "packets")
 	for _, more := range []bool{true, false} {
-		r := newRig(t, Options{Virtual: true})
+		r := newTestbed(t, Options{Virtual: true})
 		xrcd, err := verbs.OpenXRCD(r.context[1],
-			&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: own.OCreate})
+			&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: impl.OCreate})
 		require.NoError(t, err)
 		cq := r.cq(1, 16)
 		srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
@@ -93,8 +91,8 @@ func TestQueueOfAPartGoes(t *testing.T) {
 		require.NoError(t, err)
 		number := new(uint32)
 		require.NoError(t, verbs.GetSRQNum(srq, number))
-		b := r.buffer(1, 4096, everything)
-		wr, sges, bad := &outside[ibv.RecvWR](r, 1)[0], outside[ibv.SGE](r, 1), &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+		b := r.buffer(1, 4096, allAccess)
+		wr, sges, bad := &offHeap[ibv.RecvWR](r, 1)[0], offHeap[ibv.SGE](r, 1), &offHeap[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
 		sges[0] = b.sge(0, 4096)
 		*wr = ibv.RecvWR{SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
 		require.NoError(t, verbs.PostSRQRecv(srq, wr, bad))
@@ -103,18 +101,18 @@ func TestQueueOfAPartGoes(t *testing.T) {
 		require.NoError(t, err)
 		from := r.qp(0, ibv.QPT_XRC_SEND, testCaps, r.cq(0, 16), nil)
 		r.toRTR(to, 0, from.QPNum)
-		q := own.FindQP(mem.AddressOf(to))
-		data := outside[byte](r, 1024)
+		q := impl.FindQP(mem.AddressOf(to))
+		data := offHeap[byte](r, 1024)
 		r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, More: true, SRQ: *number})
 		require.True(t, q.Part.Held)
 		require.NoError(t, verbs.DestroySRQ(srq))
-		if more { // a continuation is refused
+		if more { // the next packet of the message is rejected
 			r.packet(q, data, message.Request{Opcode: ibv.WR_SEND, Continues: true, SRQ: *number})
 			require.Equal(t, ibv.QPS_ERR, q.State)
 			assert.EqualValues(t, 1, q.Device.Counts[counters.SentInvalidNAKs])
 		}
-		_, came := r.polled(cq)
-		assert.False(t, came, "a completion of a queue that is gone")
+		_, received := r.tryPoll(cq)
+		assert.False(t, received, "completion of a destroyed queue")
 		require.NoError(t, verbs.DestroyQP(to))
 		require.NoError(t, verbs.CloseXRCD(xrcd))
 	}

@@ -16,15 +16,15 @@ import (
 
 const (
 	refSize  = 256 // bytes of a region
-	refGuard = 128 // bytes around it, which belong to no request
+	refGuard = 128 // guard bytes around the region
 	refDepth = 6
 	refSGEs  = 3
 
-	programTimeout  = 14 // 67 ms: longer than all that a program waits for receives
-	programNotReady = 4  // 40 µs: a request that waits for a receive is not sent too often while other time passes
+	programTimeout  = 14 // 67 ms: longer than the sum of a program's waits for receives
+	programNotReady = 4  // 40 µs: limits the RNR retries while the program advances the clock
 )
 
-// episode is a test that ends before the test that it is part of.
+// episode runs its cleanups at the end of one random program, not at the end of the test.
 type episode struct {
 	testing.TB
 	undo []func()
@@ -38,9 +38,9 @@ func (e *episode) end() {
 	}
 }
 
-// program is a run of random verbs, on the device and on the reference.
+// program is a random sequence of verbs, executed on the device and on the reference.
 type program struct {
-	*rig
+	*testbed
 	rt      *rapid.T
 	world   *refWorld
 	areas   [2][]byte // guard, main, guard
@@ -56,32 +56,32 @@ type program struct {
 	ah      [2]*ibv.AH // to the other device
 	qps     map[*refQP]*ibv.QP
 	windows map[*refQP]*ibv.MW
-	last    map[*refQP]uint32 // key that was asked for last
+	last    map[*refQP]uint32 // the last key that a bind requested
 	id      uint64
-	right   int // how much more is right than wrong
-	// lossy is of packets, which travel for a time: all that happens does before the next action.
+	right   int // one in this many choices is invalid
+	// With lossy packets, which take time, every action is completed before the next one.
 	lossy bool
 }
 
 func newProgram(t testing.TB, rt *rapid.T, right int, o Options) *program {
 	o.Virtual = true
-	p := &program{right: right, lossy: o.losses != nil, rig: newRig(t, o), rt: rt,
+	p := &program{right: right, lossy: o.losses != nil, testbed: newTestbed(t, o), rt: rt,
 		qps: map[*refQP]*ibv.QP{}, windows: map[*refQP]*ibv.MW{}, last: map[*refQP]uint32{},
 		built: map[*refQP]*ibv.QPEx{}}
-	p.notReady = programNotReady
+	p.rnrTimer = programNotReady
 	if p.lossy {
-		p.notReady = 20 // 10 ms: few, of the time that all wait for answers
+		p.rnrTimer = 20 // 10 ms, much less than the time until all requests time out
 	}
 	p.world = &refWorld{headers: p.header}
 	for d := range 2 {
-		p.areas[d] = outside[byte](p.rig, refSize+2*refGuard)
+		p.areas[d] = offHeap[byte](p.testbed, refSize+2*refGuard)
 		p.fixed[d] = p.buffer(d, refSize, 0)
 		other, err := verbs.AllocPD(p.context[d])
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, verbs.DeallocPD(other)) })
 		own := p.pd[d]
 		p.pd[d] = other
-		p.foreign[d] = p.buffer(d, refSize, everything)
+		p.foreign[d] = p.buffer(d, refSize, allAccess)
 		p.pd[d] = own
 		for _, b := range [][]byte{p.areas[d], p.fixed[d].bytes, p.foreign[d].bytes} {
 			for i := range b {
@@ -90,7 +90,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, o Options) *program {
 		}
 		p.world.devices[d] = refDevice{slices.Clone(p.areas[d][refGuard:][:refSize]), slices.Clone(p.fixed[d].bytes),
 			slices.Clone(p.foreign[d].bytes)}
-		mr, err := verbs.RegMR(own, pointerTo(&p.areas[d][refGuard]), refSize, everything|ibv.ACCESS_MW_BIND)
+		mr, err := verbs.RegMR(own, pointerTo(&p.areas[d][refGuard]), refSize, allAccess|ibv.ACCESS_MW_BIND)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, verbs.DeregMR(mr)) })
 		p.main[d] = mr
@@ -108,8 +108,8 @@ func newProgram(t testing.TB, rt *rapid.T, right int, o Options) *program {
 	p.connected(ibv.QPT_RC, true)
 	p.connected(ibv.QPT_RC, true)
 	p.connected(ibv.QPT_UC, false)
-	p.overXRC()
-	if o.Faults == (Faults{}) && !p.lossy { // it is unspecified how often a datagram arrives, and by which hops
+	p.makeXRC()
+	if o.Faults == (Faults{}) && !p.lossy { // the hop limit of a datagram is unspecified
 		p.make(ibv.QPT_UD, 0, false)
 		p.make(ibv.QPT_UD, 1, false)
 	}
@@ -121,7 +121,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, o Options) *program {
 	return p
 }
 
-// make creates a queue pair, with a window.
+// make creates a queue pair and a memory window.
 func (p *program) make(kind ibv.QPType, device int, shares bool) *refQP {
 	q := &refQP{world: p.world, kind: kind, device: device, state: ibv.QPS_RTS, recvs: &refQueue{}}
 	init := &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(p.send[device]), RecvCQ: ibv.PtrTo(p.recv[device]),
@@ -147,10 +147,10 @@ func (p *program) make(kind ibv.QPType, device int, shares bool) *refQP {
 	return q
 }
 
-// made keeps a queue pair, until the program destroys it or ends.
+// made adds a queue pair, which exists until the program destroys it or ends.
 func (p *program) made(q *refQP, qp *ibv.QP) {
 	p.t.Cleanup(func() {
-		if !q.gone {
+		if !q.destroyed {
 			require.NoError(p.t, verbs.DestroyQP(qp))
 		}
 	})
@@ -163,7 +163,7 @@ func (p *program) made(q *refQP, qp *ibv.QP) {
 	}
 }
 
-// connected creates two queue pairs that are each other's peers; the second one may share its receives.
+// connected creates two connected queue pairs. The second may use a shared receive queue.
 func (p *program) connected(kind ibv.QPType, shares bool) {
 	a, b := p.make(kind, 0, false), p.make(kind, 1, shares)
 	p.pair(a, b)
@@ -179,7 +179,7 @@ func (p *program) pair(a, b *refQP) {
 		}
 		attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: programTimeout, RetryCnt: 1, RNRRetry: 7,
 			MaxRdAtomic: 4}
-		if p.lossy { // as long, with more tries
+		if p.lossy { // the same total time, with more retries
 			attr.Timeout, attr.RetryCnt = programTimeout-2, 7
 		}
 		mask := ibv.QP_STATE | ibv.QP_SQ_PSN
@@ -190,8 +190,8 @@ func (p *program) pair(a, b *refQP) {
 	}
 }
 
-// header returns the bytes that the device wrote before the datagram that a queue pair receives next: the reference
-// uses them unchanged.
+// header returns the bytes that the device wrote before the datagram that a queue pair receives next. The reference
+// copies them.
 func (p *program) header(q *refQP, pieces []refPiece) (header []byte) {
 	for _, piece := range pieces {
 		header = append(header, p.areas[q.device][refGuard+piece.offset:][:piece.length]...)

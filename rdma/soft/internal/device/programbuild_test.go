@@ -10,7 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
+	impl "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
 // xrcQueue is a shared receive queue of an XRC domain.
@@ -20,9 +20,9 @@ type xrcQueue struct {
 	queue  *refQueue
 }
 
-// overXRC makes two shared receive queues of a domain and two pairs of queue pairs that reach both of them.
-func (p *program) overXRC() {
-	domain, err := p.openXRCD(1, -1, own.OCreate)
+// overXRC creates two shared receive queues in one XRC domain, and two pairs of queue pairs that can send to both.
+func (p *program) makeXRC() {
+	domain, err := p.openXRCD(1, -1, impl.OCreate)
 	require.NoError(p.t, err)
 	p.t.Cleanup(func() { require.NoError(p.t, verbs.CloseXRCD(domain)) })
 	for range 2 {
@@ -48,19 +48,19 @@ func (p *program) overXRC() {
 	}
 }
 
-// share draws the shared receive queue that a request names.
-func (p *program) share(s *refSend, wr *ibv.SendWR) {
+// drawSRQ draws the shared receive queue of a request.
+func (p *program) drawSRQ(s *refSend, wr *ibv.SendWR) {
 	to := p.xrc[p.draw("shared queue", 0, len(p.xrc)-1)]
 	s.queue, s.number = to.queue, to.number
-	if p.rarely("no such queue") {
-		// of the basic queue the handle is its number
-		s.queue, s.number = nil, []uint32{to.number ^ 0x10000, p.shared.Handle}[p.draw("none or another", 0, 1)]
+	if p.rarely("nonexistent queue") {
+		// the number of a basic queue is its handle
+		s.queue, s.number = nil, []uint32{to.number ^ 0x10000, p.shared.Handle}[p.draw("no queue or a wrong one", 0, 1)]
 	}
 	wr.QPType.XRC().RemoteSRQN = s.number
 }
 
-// mayWait reports whether the queue pair posts nothing, or might wait for shared receives, which are taken in an order
-// that nothing promises.
+// mayWait reports whether the queue pair cannot post, or might wait for shared receives, whose order between queue
+// pairs is undefined.
 func (p *program) mayWait(q *refQP, n int) bool {
 	switch {
 	case q.kind == ibv.QPT_XRC_RECV:
@@ -76,7 +76,7 @@ func (p *program) mayWait(q *refQP, n int) bool {
 	return q.peer != nil && q.peer.recvs.shared && len(q.peer.recvs.recvs) < n
 }
 
-// operations are those that a queue pair of a kind is built with.
+// operations returns the operations that a queue pair of a type is created with.
 func (p *program) operations(kind ibv.QPType) ibv.QPCreateSendOpsFlags {
 	const (
 		messages = ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_SEND_WITH_IMM
@@ -96,9 +96,9 @@ func (p *program) operations(kind ibv.QPType) ibv.QPCreateSendOpsFlags {
 	return 0
 }
 
-// build posts requests by builders: all of them or, where they do not fit, none.
+// build posts requests with builders. If they do not fit, none is posted.
 func (p *program) build() {
-	q, n := p.someone(), p.draw("requests", 1, 3)
+	q, n := p.anyQP(), p.draw("requests", 1, 3)
 	if q == nil || !q.reliable() || p.mayWait(q, n) {
 		return
 	}
@@ -161,7 +161,7 @@ func (p *program) builder(x *ibv.QPEx, wr *ibv.SendWR, s *refSend) error {
 	return verbs.WRLocalInv(x, s.key)
 }
 
-// data appends the data of the request, where it has some.
+// data appends the data of the request, if it has any.
 func (p *program) data(x *ibv.QPEx, wr *ibv.SendWR, s *refSend) error {
 	switch s.op {
 	case ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH, ibv.WR_BIND_MW, ibv.WR_LOCAL_INV:
@@ -170,7 +170,7 @@ func (p *program) data(x *ibv.QPEx, wr *ibv.SendWR, s *refSend) error {
 	if s.inline == nil {
 		return verbs.WRSetSGEList(x, uint64(wr.NumSGE), wr.SGList.Deref())
 	}
-	pieces := outside[ibv.DataBuf](p.rig, max(1, int(wr.NumSGE)))
+	pieces := offHeap[ibv.DataBuf](p.testbed, max(1, int(wr.NumSGE)))
 	for i, sge := range unsafe.Slice(wr.SGList.Deref(), int(wr.NumSGE)) {
 		pieces[i] = ibv.DataBuf{Addr: uintptr(sge.Addr), Length: uint64(sge.Length)}
 	}

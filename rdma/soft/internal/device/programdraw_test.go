@@ -13,33 +13,34 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-func (p *program) draw(what string, from, to int) int {
-	return rapid.IntRange(from, to).Draw(p.rt, what)
+func (p *program) draw(name string, from, to int) int {
+	return rapid.IntRange(from, to).Draw(p.rt, name)
 }
 
-// rarely is a number that rapid has no liking for.
-func (p *program) rarely(what string) bool { return p.draw(what, 0, p.right) == p.right*2/3 }
+// rarely draws true with a probability of one in n. It uses a value in the middle of the range, because rapid prefers
+// the ends.
+func (p *program) rarely(name string) bool { return p.draw(name, 0, p.right) == p.right*2/3 }
 
-// someone is a queue pair that is there, or nil.
-func (p *program) someone() *refQP {
-	var there []*refQP
+// anyQP draws an existing queue pair, or returns nil.
+func (p *program) anyQP() *refQP {
+	var existing []*refQP
 	for _, q := range p.world.qps {
-		if !q.gone {
-			there = append(there, q)
+		if !q.destroyed {
+			existing = append(existing, q)
 		}
 	}
-	if len(there) == 0 {
+	if len(existing) == 0 {
 		return nil
 	}
-	return there[p.draw("queue pair", 0, len(there)-1)]
+	return existing[p.draw("queue pair", 0, len(existing)-1)]
 }
 
-// piece draws a piece of memory.
-func (p *program) piece(what string, most int) refPiece {
-	piece := refPiece{offset: p.draw(what+" offset", 0, refSize-most), length: p.draw(what+" length", 0, most)}
-	if p.rarely(what + " is wrong") {
+// piece draws a range of memory.
+func (p *program) piece(name string, most int) refPiece {
+	piece := refPiece{offset: p.draw(name+" offset", 0, refSize-most), length: p.draw(name+" length", 0, most)}
+	if p.rarely(name + " is wrong") {
 		switch piece.of = rapid.SampledFrom([]refRegion{ofMain, ofFixed, ofForeign, ofNone}).Draw(p.rt,
-			what+" of"); piece.of {
+			name+" of"); piece.of {
 		case ofMain: // beyond the end
 			piece.offset = refSize - piece.length/p.draw("beyond", 1, 2) + 1
 		}
@@ -47,9 +48,9 @@ func (p *program) piece(what string, most int) refPiece {
 	return piece
 }
 
-func (p *program) pieces(what string, most int) (all []refPiece) {
-	for range p.draw(what+" pieces", 0, refSGEs) {
-		all = append(all, p.piece(what, most/refSGEs))
+func (p *program) pieces(name string, most int) (all []refPiece) {
+	for range p.draw(name+" pieces", 0, refSGEs) {
+		all = append(all, p.piece(name, most/refSGEs))
 	}
 	return all
 }
@@ -82,7 +83,7 @@ func (p *program) address(device int, piece refPiece) uint64 {
 	return uint64(mem.AddressOf(&p.areas[device][refGuard])) + uint64(piece.offset)
 }
 
-// request draws a work request of a queue pair, in both forms; some are for builders alone.
+// request draws a work request for the device and for the reference. Some can only be posted with builders.
 func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	ops := []ibv.WROpcode{ibv.WR_SEND, ibv.WR_SEND_WITH_IMM}
 	if q.kind != ibv.QPT_UD {
@@ -103,10 +104,10 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	}
 	p.id++
 	s := refSend{id: p.id, op: rapid.SampledFrom(ops).Draw(p.rt, "opcode"), signalled: p.draw("signalled", 0, 2) > 0}
-	// Most requests about windows are about the right ones.
+	// Most requests that use windows use a valid one.
 	wrong := s.op == ibv.WR_BIND_MW && q.key != 0 || s.op == ibv.WR_LOCAL_INV && q.key == 0 ||
 		s.op == ibv.WR_SEND_WITH_INV && q.peer.key == 0
-	if wrong && !p.rarely("a wrong window") {
+	if wrong && !p.rarely("wrong window") {
 		s.op = ibv.WR_SEND
 	}
 	switch s.op {
@@ -121,11 +122,11 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	default:
 		s.local = p.pieces("local", 60)
 	}
-	wr := p.rig.send(s.id, s.op, p.sges(q.device, s.local)...)
+	wr := p.testbed.send(s.id, s.op, p.sges(q.device, s.local)...)
 	if !s.signalled {
 		wr.SendFlags = 0
 	}
-	if p.lossy && q.reliable() { // read data is there before a later request is sent
+	if p.lossy && q.reliable() { // wait for read data before a later request is sent
 		wr.SendFlags |= ibv.SEND_FENCE
 	}
 	switch s.op {
@@ -151,12 +152,12 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 		return wr, s
 	}
 	if q.kind == ibv.QPT_XRC_SEND {
-		p.share(&s, wr)
+		p.drawSRQ(&s, wr)
 	}
 	switch s.op {
 	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ, ibv.WR_ATOMIC_CMP_AND_SWP,
 		ibv.WR_ATOMIC_FETCH_AND_ADD, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH:
-		p.aim(q, &s, wr)
+		p.drawTarget(q, &s, wr)
 	case ibv.WR_SEND_WITH_INV:
 		s.key = p.last[q.peer]
 		*wr.InvalidateRKey() = s.key
@@ -166,31 +167,31 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	case ibv.WR_BIND_MW:
 		s.key = verbs.IncRKey(p.last[q])
 		p.last[q] = s.key
-		s.reach = [2]int{p.draw("reach", 0, refSize-64), p.draw("reach length", 1, 64)}
+		s.window = [2]int{p.draw("reach", 0, refSize-64), p.draw("window length", 1, 64)}
 		*wr.BindMW() = ibv.SendBindMW{MW: ibv.PtrTo(p.windows[q]), RKey: s.key, BindInfo: ibv.MWBindInfo{
-			MR: ibv.PtrTo(p.main[q.device]), Addr: p.address(q.device, refPiece{offset: s.reach[0]}),
-			Length:        uint64(s.reach[1]),
+			MR: ibv.PtrTo(p.main[q.device]), Addr: p.address(q.device, refPiece{offset: s.window[0]}),
+			Length:        uint64(s.window[1]),
 			MWAccessFlags: ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ,
 		}}
 	}
 	return wr, s
 }
 
-// number returns the number of a queue pair, even of a destroyed one.
+// number returns the number of a queue pair, which may be destroyed.
 func (p *program) number(q *refQP) uint32 { return p.qps[q].QPNum }
 
-// another is a queue pair of the same device with a window that is bound, or nil.
-func (p *program) another(q *refQP) *refQP {
+// anotherWindow returns a queue pair of the same device whose window is bound, or nil.
+func (p *program) anotherWindow(q *refQP) *refQP {
 	for _, other := range p.world.qps {
-		if other != q && other.device == q.device && other.key != 0 && !other.gone {
+		if other != q && other.device == q.device && other.key != 0 && !other.destroyed {
 			return other
 		}
 	}
 	return nil
 }
 
-// aim draws where a one-sided request goes.
-func (p *program) aim(q *refQP, s *refSend, wr *ibv.SendWR) {
+// drawTarget draws the remote range of a one-sided request.
+func (p *program) drawTarget(q *refQP, s *refSend, wr *ibv.SendWR) {
 	length := 0
 	for _, piece := range s.local {
 		length += piece.length
@@ -199,23 +200,23 @@ func (p *program) aim(q *refQP, s *refSend, wr *ibv.SendWR) {
 	case ibv.WR_ATOMIC_WRITE:
 		length = 8
 	case ibv.WR_FLUSH:
-		length, s.whole = p.draw("flushed", 0, 64), p.draw("whole region", 0, 3) == 0
+		length, s.whole = p.draw("flushed", 0, 64), p.draw("entire region", 0, 3) == 0
 	}
 	s.remote = p.piece("remote", 64)
 	s.remote.length = length
 	key := p.main[q.peer.device].RKey
 	switch s.remote.of {
 	case ofMain:
-		if s.remote.offset > refSize-64 { // beyond the end, or its very end
+		if s.remote.offset > refSize-64 { // beyond the end, or at the end
 			s.remote.offset = refSize - length/p.draw("beyond", 1, 2) + 1
-		} else if other := p.another(q.peer); other != nil && p.rarely("another's window") {
-			s.remote.of, s.key, s.remote.offset = ofWindow, other.key, other.reach[0]
+		} else if other := p.anotherWindow(q.peer); other != nil && p.rarely("another's window") {
+			s.remote.of, s.key, s.remote.offset = ofWindow, other.key, other.window[0]
 			key = s.key
-		} else if q.peer.key != 0 && p.draw("by window", 0, 1) == 0 || p.rarely("by window") {
+		} else if q.peer.key != 0 && p.draw("use window", 0, 1) == 0 || p.rarely("use window") {
 			s.remote.of, s.key = ofWindow, p.last[q.peer]
 			key = s.key
-			if !p.rarely("anywhere") && length < q.peer.reach[1] {
-				s.remote.offset = q.peer.reach[0] + p.draw("within reach", 0, q.peer.reach[1]-length)
+			if !p.rarely("anywhere") && length < q.peer.window[1] {
+				s.remote.offset = q.peer.window[0] + p.draw("offset in window", 0, q.peer.window[1]-length)
 			}
 		}
 	case ofFixed:
@@ -235,7 +236,8 @@ func (p *program) aim(q *refQP, s *refSend, wr *ibv.SendWR) {
 		return
 	}
 	s.operand, s.swap = uint64(p.draw("operand", 0, 1<<30))<<20, p.id
-	if main := p.world.devices[q.peer.device].main; s.remote.offset+8 <= refSize && p.draw("what is there", 0, 1) == 0 {
+	if main := p.world.devices[q.peer.device].main; s.remote.offset+8 <= refSize &&
+		p.draw("compare with current value", 0, 1) == 0 {
 		s.operand = binary.NativeEndian.Uint64(main[s.remote.offset:])
 	}
 	*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: to, RKey: key, CompareAdd: s.operand, Swap: s.swap}

@@ -13,9 +13,9 @@ import (
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
-// post posts a list of requests, of which one may be malformed.
+// post posts a list of requests. One of them may be malformed.
 func (p *program) post() {
-	q, n := p.someone(), p.draw("requests", 1, 3)
+	q, n := p.anyQP(), p.draw("requests", 1, 3)
 	if q == nil || p.mayWait(q, n) {
 		return
 	}
@@ -30,12 +30,12 @@ func (p *program) post() {
 		key := p.last[q]
 		wr, s := p.request(q, false)
 		if i == malformed {
-			switch p.draw("how it is malformed", 0, 2) {
+			switch p.draw("kind of malformation", 0, 2) {
 			case 0:
 				wr.Opcode = ibv.WR_ATOMIC_WRITE
 			case 1:
 				wr.NumSGE = refSGEs + 1
-				wr.SGList = ibv.PtrTo(&outside[ibv.SGE](p.rig, refSGEs+1)[0])
+				wr.SGList = ibv.PtrTo(&offHeap[ibv.SGE](p.testbed, refSGEs+1)[0])
 			case 2:
 				wr.SendFlags |= 1 << 20
 			}
@@ -62,20 +62,20 @@ func (p *program) post() {
 		}
 		last = wr
 	}
-	bad := &outside[ibv.Ptr[ibv.SendWR]](p.rig, 1)[0]
+	bad := &offHeap[ibv.Ptr[ibv.SendWR]](p.testbed, 1)[0]
 	err := verbs.PostSend(p.qps[q], first, bad)
 	if want != nil {
 		require.ErrorIs(p.rt, err, want)
-		require.Equal(p.rt, ibv.PtrTo(wrs[taken]), *bad, "the first that was not posted")
+		require.Equal(p.rt, ibv.PtrTo(wrs[taken]), *bad, "bad_wr")
 	} else {
 		require.NoError(p.rt, err)
 	}
 	p.run()
 }
 
-// receive posts a receive, or a few to queues that all pairs over XRC share.
+// receive posts one receive or, to a shared receive queue of XRC, several.
 func (p *program) receive() {
-	q, n := p.someone(), 1
+	q, n := p.anyQP(), 1
 	if q == nil {
 		return
 	}
@@ -93,7 +93,7 @@ func (p *program) receiveOne(q *refQP) {
 	if pieces = pieces[max(0, len(pieces)-refSGEs):]; p.rarely("short") {
 		pieces = pieces[:len(pieces)-1]
 	}
-	if q.kind != ibv.QPT_RC || q.recvs.shared { // where there is room enough, and no piece twice
+	if q.kind != ibv.QPT_RC || q.recvs.shared { // if the queue has room, and the pieces do not overlap
 		pieces = []refPiece{{offset: p.draw("offset", 0, refSize-110), length: 110}}
 	}
 	p.id++
@@ -135,14 +135,14 @@ func (p *program) run() {
 }
 
 func (p *program) recvShared(srq *ibv.SRQ, id uint64, sges []ibv.SGE) error {
-	wr, bad := &outside[ibv.RecvWR](p.rig, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](p.rig, 1)[0]
-	copied := outside[ibv.SGE](p.rig, len(sges))
+	wr, bad := &offHeap[ibv.RecvWR](p.testbed, 1)[0], &offHeap[ibv.Ptr[ibv.RecvWR]](p.testbed, 1)[0]
+	copied := offHeap[ibv.SGE](p.testbed, len(sges))
 	copy(copied, sges)
 	*wr = ibv.RecvWR{WRID: id, SGList: ibv.PtrTo(unsafe.SliceData(copied)), NumSGE: int32(len(sges))}
 	return verbs.PostSRQRecv(srq, wr, bad)
 }
 
-// touch writes to memory, as programs do; inline data of posted requests stays unchanged.
+// touch writes to memory. Inline data of posted requests must not change.
 func (p *program) touch() {
 	d, at := p.draw("device", 0, 1), p.draw("offset", 0, refSize-16)
 	for i := range 16 {
@@ -151,9 +151,9 @@ func (p *program) touch() {
 	}
 }
 
-// modify takes a queue pair to ERR, or from SQE to RTS.
+// modify moves a queue pair to ERR, or from SQE to RTS.
 func (p *program) modify() {
-	q := p.someone()
+	q := p.anyQP()
 	switch {
 	case q == nil:
 	case q.state == ibv.QPS_SQE && p.draw("recover", 0, 3) > 0:
@@ -168,16 +168,16 @@ func (p *program) modify() {
 
 // destroy destroys a queue pair. Its pending requests are dropped; its completions can still be polled.
 func (p *program) destroy() {
-	q := p.someone()
+	q := p.anyQP()
 	if q == nil || !p.rarely("destroy") {
 		return
 	}
 	err := verbs.DestroyQP(p.qps[q])
 	if q.key != 0 {
-		require.ErrorIs(p.rt, err, syscall.EBUSY, "a window is bound to it")
+		require.ErrorIs(p.rt, err, syscall.EBUSY, "a window is bound to the region")
 		return
 	}
 	require.NoError(p.rt, err)
-	q.gone, q.sends = true, nil
+	q.destroyed, q.sends = true, nil
 	p.run()
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/packets"
 )
 
-// TestPrograms runs random programs on queue pairs of all types that share completion queues and receives: every
-// completion is the next one of its queue that the reference has, nothing is missing, and memory is the reference's
-// after each step. Messages that come twice change nothing.
+// TestPrograms runs random programs on queue pairs of all types that share completion queues and receives. Completions
+// and memory must equal the reference's after each step, and no completion may be missing. Duplicate messages have no
+// effect.
 func TestPrograms(t *testing.T) {
 	for _, right := range []int{6, 20, 200} {
-		t.Run(fmt.Sprintf("one in %d is wrong", right), func(t *testing.T) { programs(t, right, Options{}) })
+		t.Run(fmt.Sprintf("one in %d is invalid", right), func(t *testing.T) { programs(t, right, Options{}) })
 	}
-	t.Run("all comes twice", func(t *testing.T) { programs(t, 20, Options{Faults: Faults{Duplicate: 1}}) })
+	t.Run("duplicates", func(t *testing.T) { programs(t, 20, Options{Faults: Faults{Duplicate: 1}}) })
 	t.Run("packets", func(t *testing.T) { programs(t, 20, Options{losses: &packets.Losses{}}) })
 	for _, percent := range []int{1, 10} {
-		t.Run(fmt.Sprintf("packets of which %d %% are lost", percent), func(t *testing.T) {
+		t.Run(fmt.Sprintf("packets, %d %% loss", percent), func(t *testing.T) {
 			losses := packets.Evenly(1, float64(percent)/100)
 			programs(t, 20, Options{losses: &losses})
 		})
@@ -42,7 +42,7 @@ func programs(t *testing.T, right int, o Options) {
 		}
 		p := newProgram(own, rt, right, o)
 		touch := p.touch
-		if o.losses != nil { // packets in flight carry the earlier contents
+		if o.losses != nil { // packets in flight contain the earlier data
 			touch = func() {
 				p.settle()
 				if !slices.ContainsFunc(p.world.qps, func(q *refQP) bool { return len(q.sends) > 0 }) {
@@ -51,13 +51,13 @@ func programs(t *testing.T, right int, o Options) {
 			}
 		}
 		actions := map[string]func(*rapid.T){"": func(*rapid.T) { p.memory() }}
-		for what, action := range map[string]struct {
+		for name, action := range map[string]struct {
 			often int
 			do    func()
 		}{"post": {6, p.post}, "build": {3, p.build}, "receive": {6, p.receive}, "poll": {2, p.poll},
 			"settle": {1, p.settle}, "touch": {1, touch}, "modify": {1, p.modify}, "destroy": {1, p.destroy}} {
 			for i := range action.often {
-				actions[fmt.Sprint(what, " ", i)] = func(*rapid.T) { action.do() }
+				actions[fmt.Sprint(name, " ", i)] = func(*rapid.T) { action.do() }
 			}
 		}
 		rt.Repeat(actions)
@@ -66,7 +66,7 @@ func programs(t *testing.T, right int, o Options) {
 	})
 }
 
-// done is the list that a completion of a queue has to be the first one of.
+// done returns the list of expected completions that a completion must be the first of.
 func (p *program) done(wc *ibv.WC, sends bool) (*refQP, *[]refDone) {
 	for _, q := range p.world.qps {
 		if p.number(q) == wc.QPNum {
@@ -76,19 +76,19 @@ func (p *program) done(wc *ibv.WC, sends bool) (*refQP, *[]refDone) {
 			return q, &q.received
 		}
 	}
-	p.rt.Fatalf("a completion of queue pair %#x, which there never was", wc.QPNum)
+	p.rt.Fatalf("completion of an unknown queue pair %#x", wc.QPNum)
 	return nil, nil
 }
 
-// take holds a completion against the reference.
+// take compares a completion with the reference.
 func (p *program) take(wc ibv.WC, sends bool) {
 	q, list := p.done(&wc, sends)
-	what := fmt.Sprintf("%v of device %d: WR %d, sends %v", q.kind, q.device, wc.WRID, sends)
-	require.NotEmpty(p.rt, *list, "%s: a completion with %v, and the reference has none", what, wc.Status)
+	name := fmt.Sprintf("%v of device %d: WR %d, sends %v", q.kind, q.device, wc.WRID, sends)
+	require.NotEmpty(p.rt, *list, "%s: completion with %v, reference has none", name, wc.Status)
 	want := (*list)[0]
 	*list = (*list)[1:]
-	require.Equal(p.rt, want.id, wc.WRID, what)
-	require.Equal(p.rt, want.status, wc.Status, what)
+	require.Equal(p.rt, want.id, wc.WRID, name)
+	require.Equal(p.rt, want.status, wc.Status, name)
 	if sends {
 		q.retired = want.position + 1
 	} else {
@@ -97,21 +97,21 @@ func (p *program) take(wc ibv.WC, sends bool) {
 	if want.status != ibv.WC_SUCCESS {
 		return
 	}
-	require.Equal(p.rt, want.opcode, wc.Opcode, what)
+	require.Equal(p.rt, want.opcode, wc.Opcode, name)
 	if !sends {
-		require.EqualValues(p.rt, want.length, wc.ByteLen, what)
-		require.Equal(p.rt, want.imm != 0, wc.WCFlags&ibv.WC_WITH_IMM != 0, what)
+		require.EqualValues(p.rt, want.length, wc.ByteLen, name)
+		require.Equal(p.rt, want.imm != 0, wc.WCFlags&ibv.WC_WITH_IMM != 0, name)
 		if want.imm != 0 {
-			require.Equal(p.rt, want.imm, wc.ImmData().Host(), what)
+			require.Equal(p.rt, want.imm, wc.ImmData().Host(), name)
 		}
-		require.Equal(p.rt, want.ended != 0, wc.WCFlags&ibv.WC_WITH_INV != 0, what)
+		require.Equal(p.rt, want.ended != 0, wc.WCFlags&ibv.WC_WITH_INV != 0, name)
 		if want.ended != 0 {
-			require.Equal(p.rt, want.ended, *wc.InvalidatedRKey(), what)
+			require.Equal(p.rt, want.ended, *wc.InvalidatedRKey(), name)
 		}
 	}
 }
 
-// waiting is how many completions the reference has for a completion queue.
+// waiting returns the number of completions that the reference expects on a completion queue.
 func (p *program) waiting(device int, sends bool) (n int) {
 	for _, q := range p.world.qps {
 		switch {
@@ -132,26 +132,26 @@ func (p *program) queue(device int, sends bool) *ibv.CQ {
 	return p.recv[device]
 }
 
-// poll takes a few completions that have come, so that no time passes.
+// poll polls some of the expected completions. It does not poll an empty queue, which would advance the clock.
 func (p *program) poll() {
 	device, sends := p.draw("device", 0, 1), p.draw("sends", 0, 1) == 0
 	if most := p.waiting(device, sends); most > 0 {
 		for range p.draw("completions", 1, most) {
-			p.take(p.rig.poll(p.queue(device, sends)), sends)
+			p.take(p.testbed.poll(p.queue(device, sends)), sends)
 		}
 	}
 }
 
-// settle runs until nothing more happens, and takes all completions and events.
+// settle advances the clock until no request is pending, and checks all completions and events.
 func (p *program) settle() {
 	p.world.wait()
-	for range p.world.qps { // the end of one may be that of its peer, which then tries in vain
+	for range p.world.qps { // a failed queue pair may cause its peer to time out
 		p.fabric.Advance(2 * 4096 * time.Nanosecond << programTimeout) // retry_cnt 1, or 7 with packets
 	}
 	for vain := 0; vain < 40; vain++ {
 		for device := range 2 {
 			for _, sends := range []bool{true, false} {
-				if wc, ok := p.polled(p.queue(device, sends)); ok {
+				if wc, ok := p.tryPoll(p.queue(device, sends)); ok {
 					p.take(wc, sends)
 					vain = 0
 				}
@@ -159,12 +159,12 @@ func (p *program) settle() {
 		}
 	}
 	for device := range 2 {
-		require.Zero(p.rt, p.waiting(device, true), "sends of device %d that do not complete", device)
-		require.Zero(p.rt, p.waiting(device, false), "receives of device %d that do not complete", device)
+		require.Zero(p.rt, p.waiting(device, true), "device %d: sends without a completion", device)
+		require.Zero(p.rt, p.waiting(device, false), "device %d: receives without a completion", device)
 	}
 }
 
-// memory compares it, guards and all.
+// memory compares the memory with the reference's, including the guard bytes.
 func (p *program) memory() {
 	for d := range 2 {
 		of := &p.world.devices[d]
@@ -172,7 +172,7 @@ func (p *program) memory() {
 			before, after := p.areas[d][i], p.areas[d][refGuard+refSize+i]
 			require.Equal(p.rt, [2]byte{byte(31*i + 7*d + len(p.areas[d])),
 				byte(31*(refGuard+refSize+i) + 7*d + len(p.areas[d]))}, [2]byte{before, after},
-				"memory that no key lets in")
+				"memory outside the region was modified")
 		}
 		for _, pair := range [][2][]byte{{of.main, p.areas[d][refGuard:][:refSize]}, {of.fixed, p.fixed[d].bytes},
 			{of.foreign, p.foreign[d].bytes}} {

@@ -50,7 +50,7 @@ type refSend struct {
 	to            *refQP // destination of a datagram
 	wrongQKey     bool
 	key           uint32    // key of the memory window to bind, invalidate or write through
-	reach         [2]int    // start and length of the memory window to bind
+	window        [2]int    // start and length of the memory window to bind
 	queue         *refQueue // XRC only: the shared receive queue, or nil if none has the number
 	number        uint32
 	whole         bool // flush the entire region and ignore the range
@@ -86,15 +86,15 @@ type refQP struct {
 	device          int
 	peer            *refQP
 	state           ibv.QPState // RTS, SQE or ERR
-	gone            bool
+	destroyed       bool
 	unanswered      bool
 	sends           []refSend
 	recvs           *refQueue
 	posted, retired int
 	sent, received  []refDone
 
-	key   uint32 // of its memory window, or 0 if that is not bound
-	reach [2]int
+	key    uint32 // of its memory window, or 0 if that is not bound
+	window [2]int
 }
 
 // reliable reports whether the peer acknowledges the queue pair's requests.
@@ -122,7 +122,7 @@ func (w *refWorld) run() {
 func (w *refWorld) wait() {
 	w.run()
 	for _, q := range w.qps {
-		if q.unanswered && q.state == ibv.QPS_RTS && !q.gone {
+		if q.unanswered && q.state == ibv.QPS_RTS && !q.destroyed {
 			q.end(ibv.WC_RETRY_EXC_ERR)
 			w.wait()
 			return
@@ -132,7 +132,7 @@ func (w *refWorld) wait() {
 
 // step executes the first request of the send queue unless it must wait. It reports whether the request completed.
 func (q *refQP) step() bool {
-	if len(q.sends) == 0 || q.gone {
+	if len(q.sends) == 0 || q.destroyed {
 		return false
 	}
 	if q.state != ibv.QPS_RTS {
@@ -146,7 +146,7 @@ func (q *refQP) step() bool {
 			q.end(ibv.WC_MW_BIND_ERR)
 			return true
 		}
-		q.key, q.reach = s.key, s.reach
+		q.key, q.window = s.key, s.window
 		q.end(ibv.WC_SUCCESS)
 		return true
 	case ibv.WR_LOCAL_INV:
@@ -173,7 +173,7 @@ func (q *refQP) step() bool {
 			peer = nil
 		}
 	}
-	if peer == nil || peer.gone || peer.state == ibv.QPS_ERR {
+	if peer == nil || peer.destroyed || peer.state == ibv.QPS_ERR {
 		if q.reliable() {
 			q.unanswered = true
 			return false
@@ -192,15 +192,15 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 	takes, queue := messages || s.op == ibv.WR_RDMA_WRITE_WITH_IMM, peer.recvs
 	if !messages {
 		if refWords[s.op] && s.remote.offset%8 != 0 {
-			return q.refused(peer, ibv.WC_REM_INV_REQ_ERR)
+			return q.reject(peer, ibv.WC_REM_INV_REQ_ERR)
 		}
-		if (s.remote.length > 0 || s.op == ibv.WR_FLUSH) && !peer.lets(s, access) {
-			return q.refused(peer, ibv.WC_REM_ACCESS_ERR)
+		if (s.remote.length > 0 || s.op == ibv.WR_FLUSH) && !peer.permits(s, access) {
+			return q.reject(peer, ibv.WC_REM_ACCESS_ERR)
 		}
 	}
 	if q.kind == ibv.QPT_XRC_SEND {
 		if queue = s.queue; takes && queue == nil {
-			return q.refused(peer, ibv.WC_REM_INV_REQ_ERR)
+			return q.reject(peer, ibv.WC_REM_INV_REQ_ERR)
 		}
 	}
 	if takes && len(queue.recvs) == 0 {
@@ -235,10 +235,10 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 		} else if s.op == ibv.WR_SEND_WITH_INV && (peer.key == 0 || peer.key != s.key) {
 			done.status = ibv.WC_REM_INV_REQ_ERR
 			peer.received = append(peer.received, done)
-			return q.refused(peer, ibv.WC_REM_INV_REQ_ERR)
-		} else if status := peer.take(q, &recv, data, &done); status != ibv.WC_SUCCESS {
+			return q.reject(peer, ibv.WC_REM_INV_REQ_ERR)
+		} else if status := peer.deliver(q, &recv, data, &done); status != ibv.WC_SUCCESS {
 			peer.received = append(peer.received, done)
-			return q.refused(peer, status)
+			return q.reject(peer, status)
 		} else if s.op == ibv.WR_SEND_WITH_INV {
 			done.ended, peer.key = s.key, 0
 		}
@@ -248,8 +248,8 @@ func (q *refQP) reachPeer(peer *refQP, s *refSend, data []byte) bool {
 	return true
 }
 
-// take delivers a message to a receive, and returns the sender's status.
-func (q *refQP) take(from *refQP, recv *refRecv, data []byte, done *refDone) ibv.WCStatus {
+// deliver delivers a message to a receive, and returns the sender's status.
+func (q *refQP) deliver(from *refQP, recv *refRecv, data []byte, done *refDone) ibv.WCStatus {
 	room := 0
 	for _, p := range recv.pieces {
 		room += p.length
@@ -281,8 +281,8 @@ func (q *refQP) take(from *refQP, recv *refRecv, data []byte, done *refDone) ibv
 	return ibv.WC_SUCCESS
 }
 
-// lets reports whether the request may access its remote range with the given access flag.
-func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
+// permits reports whether the request may access its remote range with the given access flag.
+func (q *refQP) permits(s *refSend, access ibv.AccessFlags) bool {
 	p := &s.remote
 	inside := p.offset >= 0 && p.offset+p.length <= len(q.world.devices[0].main)
 	switch p.of {
@@ -290,7 +290,7 @@ func (q *refQP) lets(s *refSend, access ibv.AccessFlags) bool {
 		return inside || s.whole
 	case ofWindow:
 		return q.key != 0 && q.key == s.key && access&(ibv.ACCESS_REMOTE_ATOMIC|ibv.ACCESS_FLUSH_GLOBAL) == 0 &&
-			p.offset >= q.reach[0] && p.offset+p.length <= q.reach[0]+q.reach[1]
+			p.offset >= q.window[0] && p.offset+p.length <= q.window[0]+q.window[1]
 	}
 	return false
 }
@@ -306,9 +306,9 @@ func allowed(pieces []refPiece, write bool) bool {
 	return true
 }
 
-// refused completes a request that the peer rejects. On an unreliable transport, the data is dropped and the request
+// reject completes a request that the peer rejects. On an unreliable transport, the data is dropped and the request
 // succeeds.
-func (q *refQP) refused(peer *refQP, status ibv.WCStatus) bool {
+func (q *refQP) reject(peer *refQP, status ibv.WCStatus) bool {
 	if q.reliable() {
 		peer.breakDown()
 		q.end(status)

@@ -19,7 +19,7 @@ import (
 // TestTransitions: ibv_modify_qp follows the generated table, requires the attributes listed there, and changes nothing
 // if it fails.
 func TestTransitions(t *testing.T) {
-	r := newRig(t, Options{Virtual: true})
+	r := newTestbed(t, Options{Virtual: true})
 	cq := r.cq(0, 16)
 	states := []ibv.QPState{ibv.QPS_RESET, ibv.QPS_INIT, ibv.QPS_RTR, ibv.QPS_RTS, ibv.QPS_SQD, ibv.QPS_ERR}
 	for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD} {
@@ -64,8 +64,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// bring brings a queue pair, its own peer, from RESET to a state.
-func (r *rig) bring(qp *ibv.QP, to ibv.QPState) {
+// bring moves a queue pair, connected to itself, from RESET to a state.
+func (r *testbed) bring(qp *ibv.QP, to ibv.QPState) {
 	switch to {
 	case ibv.QPS_RESET:
 		return
@@ -83,7 +83,7 @@ func (r *rig) bring(qp *ibv.QP, to ibv.QPState) {
 	}
 }
 
-func (r *rig) toInit(qp *ibv.QP) {
+func (r *testbed) toInit(qp *ibv.QP) {
 	attr := &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: 1, QKey: testQKey}
 	mask := ibv.QP_STATE | ibv.QP_PKEY_INDEX | ibv.QP_PORT | ibv.QP_ACCESS_FLAGS
 	if qp.QPType == ibv.QPT_UD {
@@ -94,7 +94,7 @@ func (r *rig) toInit(qp *ibv.QP) {
 
 // TestQueryQP: ibv_query_qp returns the attributes that were set, with the hop limit that the kernel chooses.
 func TestQueryQP(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newTestbed(t, Options{})
 	cq := r.cq(0, 16)
 	init := &ibv.QPInitAttr{QPContext: 0x1234, QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
 		Cap: testCaps, SQSigAll: 1}
@@ -102,7 +102,7 @@ func TestQueryQP(t *testing.T) {
 	qp, err := verbs.CreateQP(r.pd[0], init)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(qp)) })
-	assert.Equal(t, want, *init, "the capacities are those that were asked for")
+	assert.Equal(t, want, *init, "the requested capacities")
 	r.connect(qp, 1, 0x123)
 	attr, got := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	require.NoError(t, verbs.QueryQP(qp, attr, ibv.QP_STATE, got))
@@ -111,18 +111,18 @@ func TestQueryQP(t *testing.T) {
 	path.GRH.HopLimit = engine.HopLimit
 	assert.Equal(t, ibv.QPAttr{
 		QPState: ibv.QPS_RTS, CurQPState: ibv.QPS_RTS, PathMTU: ibv.MTU_1024, RQPSN: 77, SQPSN: 77, DestQPNum: 0x123,
-		QPAccessFlags: everything, Cap: testCaps,
+		QPAccessFlags: allAccess, Cap: testCaps,
 		AHAttr: path, AltAHAttr: ibv.AHAttr{IsGlobal: 1}, MaxRdAtomic: 4, MaxDestRdAtomic: 4, MinRNRTimer: 1,
 		PortNum: 1, Timeout: 14, RetryCnt: 2, RNRRetry: 2,
 	}, *attr)
 }
 
-// TestOneSideConnectedAgain: a queue pair that was reset is out of step with its peer, which was not.
-func TestOneSideConnectedAgain(t *testing.T) {
-	r := newRig(t, Options{Virtual: true})
+// TestReconnectOneSide: the sequence numbers of a reset queue pair do not match those of its peer, which was not reset.
+func TestReconnectOneSide(t *testing.T) {
+	r := newTestbed(t, Options{Virtual: true})
 	p := r.pair(ibv.QPT_RC)
-	b := r.buffer(1, 64, everything)
-	a := r.buffer(0, 64, everything)
+	b := r.buffer(1, 64, allAccess)
+	a := r.buffer(0, 64, allAccess)
 	r.recv(p.b, 1, b.sge(0, 8))
 	require.NoError(t, r.post(p.a, r.send(1, ibv.WR_SEND, a.sge(0, 8))))
 	assert.Equal(t, ibv.WC_SUCCESS, r.poll(p.aSend).Status)
@@ -134,18 +134,18 @@ func TestOneSideConnectedAgain(t *testing.T) {
 	assert.Equal(t, ibv.WC_RETRY_EXC_ERR, r.poll(p.aSend).Status)
 }
 
-// A result that is wider than an int has its sign with 32 bits, too.
-func TestGIDTableWithoutRoom(t *testing.T) {
-	r := newRig(t, Options{})
+// A negative result keeps its sign on 32-bit machines.
+func TestGIDTableTooSmall(t *testing.T) {
+	r := newTestbed(t, Options{})
 	n, err := verbs.QueryGIDTable(r.context[0], new(ibv.GIDEntry), 0, 0)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.Negative(t, n)
 }
 
-// TestDrainingEnds: only in SQD does a queue drain.
-func TestDrainingEnds(t *testing.T) {
-	s := newStage(t, ibv.QPT_RC, Options{})
-	require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND, s.here.sge(0, 8)))) // there is no receive
+// TestDrainEnds: sq_draining is only set in SQD.
+func TestDrainEnds(t *testing.T) {
+	s := newTestPair(t, ibv.QPT_RC, Options{})
+	require.NoError(t, s.post(s.p.a, s.send(1, ibv.WR_SEND, s.bufA.sge(0, 8)))) // the peer has no receive
 	require.NoError(t, verbs.ModifyQP(s.p.a, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
 	draining := func() uint8 {
 		attr := new(ibv.QPAttr)

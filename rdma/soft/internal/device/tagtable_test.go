@@ -18,16 +18,16 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/engine"
 )
 
-// TestTagCompletionsAreThoseOfTheTables: each outcome of a message, and each operation, completes as the generated
-// tables specify.
-func TestTagCompletionsAreThoseOfTheTables(t *testing.T) {
+// TestTagCompletionsMatchTables: each outcome of a message, and each operation, completes as the generated tables
+// specify.
+func TestTagCompletionsMatchTables(t *testing.T) {
 	for _, message := range []ibv.TMMessage{
 		ibv.TMMessageMatched, ibv.TMMessageAnnounced, ibv.TMMessageFetched, ibv.TMMessageSoftware,
 		ibv.TMMessageUnexpected, ibv.TMMessageUntagged,
 	} {
 		t.Run(message.String(), func(t *testing.T) {
-			r := newTagRig(t, 4, 4)
-			r.recv(r.p.a, 77, r.here.sge(3000, 64))
+			r := newTagTestbed(t, 4, 4)
+			r.recv(r.p.a, 77, r.bufA.sge(3000, 64))
 			r.recvSRQ(5, 2048)
 			id := uint64(10)
 			r.add(id, 0xa, 0, 64)
@@ -47,14 +47,14 @@ func TestTagCompletionsAreThoseOfTheTables(t *testing.T) {
 				r.message(ibv.TMH_NO_TAG, 0xa, []byte("x"))
 			}
 			if message == ibv.TMMessageFetched {
-				r.poll(r.cq) // the announcement
+				r.poll(r.cq) // the rendezvous request
 			}
 			want := ibv.TMCompletion(message)
 			require.Equal(t, ibv.AnswerYes, want.Answer)
-			r.came(t, id, want.Opcode, want.Flags, want.Status)
+			r.completed(t, id, want.Opcode, want.Flags, want.Status)
 		})
 	}
-	r := newTagRig(t, 4, 4)
+	r := newTagTestbed(t, 4, 4)
 	handle := r.add(1, 0xa, 0, 64)
 	for _, w := range []ibv.OpsWR{{Opcode: ibv.WR_TAG_ADD}, {Opcode: ibv.WR_TAG_DEL, TM: ibv.OpsTM{Handle: handle}},
 		{Opcode: ibv.WR_TAG_SYNC}} {
@@ -69,28 +69,28 @@ func TestTagCompletionsAreThoseOfTheTables(t *testing.T) {
 // TestSharedQueuesByType: operations on a shared receive queue work on the types that the generated table lists.
 func TestSharedQueuesByType(t *testing.T) {
 	for _, kind := range []ibv.SRQType{ibv.SRQT_BASIC, ibv.SRQT_XRC, ibv.SRQT_TM} {
-		for name, c := range map[ibv.SRQOp]func(r *rig, s *ibv.SRQ) error{
-			ibv.SRQPostRecv: func(r *rig, s *ibv.SRQ) error {
-				return verbs.PostSRQRecv(s, &outside[ibv.RecvWR](r, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0])
+		for name, c := range map[ibv.SRQOp]func(r *testbed, s *ibv.SRQ) error{
+			ibv.SRQPostRecv: func(r *testbed, s *ibv.SRQ) error {
+				return verbs.PostSRQRecv(s, &offHeap[ibv.RecvWR](r, 1)[0], &offHeap[ibv.Ptr[ibv.RecvWR]](r, 1)[0])
 			},
-			ibv.SRQPostOps: func(r *rig, s *ibv.SRQ) error {
-				op := &outside[ibv.OpsWR](r, 1)[0]
+			ibv.SRQPostOps: func(r *testbed, s *ibv.SRQ) error {
+				op := &offHeap[ibv.OpsWR](r, 1)[0]
 				op.Opcode = ibv.WR_TAG_SYNC
-				return verbs.PostSRQOps(s, op, &outside[ibv.Ptr[ibv.OpsWR]](r, 1)[0])
+				return verbs.PostSRQOps(s, op, &offHeap[ibv.Ptr[ibv.OpsWR]](r, 1)[0])
 			},
-			ibv.SRQModifyLimit: func(_ *rig,
+			ibv.SRQModifyLimit: func(_ *testbed,
 				s *ibv.SRQ) error {
 				return verbs.ModifySRQ(s, &ibv.SRQAttr{SRQLimit: 1}, ibv.SRQ_LIMIT)
 			},
-			ibv.SRQModifyMaxWR: func(_ *rig,
+			ibv.SRQModifyMaxWR: func(_ *testbed,
 				s *ibv.SRQ) error {
 				return verbs.ModifySRQ(s, &ibv.SRQAttr{MaxWR: 16}, ibv.SRQ_MAX_WR)
 			},
-			ibv.SRQGetNum: func(_ *rig, s *ibv.SRQ) error { return verbs.GetSRQNum(s, new(uint32)) },
-			ibv.SRQQuery:  func(_ *rig, s *ibv.SRQ) error { return verbs.QuerySRQ(s, new(ibv.SRQAttr)) },
+			ibv.SRQGetNum: func(_ *testbed, s *ibv.SRQ) error { return verbs.GetSRQNum(s, new(uint32)) },
+			ibv.SRQQuery:  func(_ *testbed, s *ibv.SRQ) error { return verbs.QuerySRQ(s, new(ibv.SRQAttr)) },
 		} {
 			t.Run(fmt.Sprint(kind, " ", name), func(t *testing.T) {
-				r := newRig(t, Options{})
+				r := newTestbed(t, Options{})
 				attr := &ibv.SRQInitAttrEx{
 					Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, SRQType: kind, PD: ibv.PtrTo(r.pd[0]),
 					CQ: ibv.PtrTo(r.cq(0, 8)), TMCap: ibv.TMCap{MaxNumTags: 1, MaxOps: 1},
@@ -128,15 +128,15 @@ type refTag struct {
 	held      bool
 }
 
-// TestTagPrograms runs random operations and messages, also on a reference tag list: every message goes to the tag that
-// the reference selects, in list order; until the program has seen all unexpected messages, tags added after them are
-// held back; each signalled or failed operation completes, in order.
+// TestTagPrograms executes random operations and messages on the device and on a reference tag list. Every message
+// matches the tag that the reference selects, in list order; tags added after unexpected messages match nothing until
+// the program has acknowledged these; each signalled or failed operation completes, in order.
 func TestTagPrograms(t *testing.T) {
 	const most, depth = 3, 4
 	rapid.Check(t, func(rt *rapid.T) {
 		own := &episode{TB: t}
 		defer own.end()
-		r := newTagRig(own, most, depth)
+		r := newTagTestbed(own, most, depth)
 		type done struct {
 			id     uint64
 			opcode ibv.WCOpcode
@@ -147,11 +147,11 @@ func TestTagPrograms(t *testing.T) {
 		var tags []refTag
 		var recvs []uint64
 		var want []done
-		unexpected, told, operations, posted, id := uint32(0), uint32(0), 0, 0, uint64(100)
+		unexpected, acknowledged, operations, posted, id := uint32(0), uint32(0), 0, 0, uint64(100)
 		var handles []uint32
-		draw := func(what string, to int) int { return rapid.IntRange(0, to).Draw(rt, what) }
+		draw := func(name string, to int) int { return rapid.IntRange(0, to).Draw(rt, name) }
 		tell := func(count uint32) {
-			if told = count; told == unexpected {
+			if acknowledged = count; acknowledged == unexpected {
 				for i := range tags {
 					tags[i].held = false
 				}
@@ -162,7 +162,7 @@ func TestTagPrograms(t *testing.T) {
 				return
 			}
 			d := done{id: w.WRID, opcode: opcode, status: status, op: true}
-			if told != unexpected {
+			if acknowledged != unexpected {
 				d.flags = ibv.WC_TM_SYNC_REQ
 			}
 			operations++
@@ -178,7 +178,7 @@ func TestTagPrograms(t *testing.T) {
 				w.Flags |= ibv.OPS_TM_SYNC
 				w.TM.UnexpectedCnt = unexpected - uint32(draw("behind", int(min(unexpected, 1))))
 			}
-			op, bad := &outside[ibv.OpsWR](r.rig, 1)[0], &outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)[0]
+			op, bad := &offHeap[ibv.OpsWR](r.testbed, 1)[0], &offHeap[ibv.Ptr[ibv.OpsWR]](r.testbed, 1)[0]
 			*op = *w
 			err := verbs.PostSRQOps(r.srq, op, bad)
 			w.TM.Handle = op.TM.Handle
@@ -195,7 +195,7 @@ func TestTagPrograms(t *testing.T) {
 			return nil
 		}
 		poll := func() {
-			wc, ok := r.polled(r.cq)
+			wc, ok := r.tryPoll(r.cq)
 			require.Equal(rt, len(want) > 0, ok)
 			if !ok {
 				return
@@ -209,18 +209,18 @@ func TestTagPrograms(t *testing.T) {
 				posted--
 			}
 		}
-		value := func(what string) uint64 { return uint64(draw(what, 3)) | uint64(draw(what+" above", 1))<<60 }
+		value := func(name string) uint64 { return uint64(draw(name, 3)) | uint64(draw(name+" above", 1))<<60 }
 		rt.Repeat(map[string]func(*rapid.T){
 			"add": func(*rapid.T) {
-				sges := outside[ibv.SGE](r.rig, 1)
-				sges[0] = r.there.sge(0, 64)
+				sges := offHeap[ibv.SGE](r.testbed, 1)
+				sges[0] = r.bufB.sge(0, 64)
 				mask := rapid.SampledFrom([]uint64{^uint64(0), 3, 1 << 60, 0}).Draw(rt, "mask")
 				tag := refTag{id: id + 1, tag: value("tag"), mask: mask}
 				w := &ibv.OpsWR{Opcode: ibv.WR_TAG_ADD,
 					TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: tag.id, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1,
 						Tag: tag.tag, Mask: mask}}}
 				if post(w) == nil {
-					tag.handle, tag.held = w.TM.Handle, told != unexpected
+					tag.handle, tag.held = w.TM.Handle, acknowledged != unexpected
 					tags, handles = append(tags, tag), append(handles, w.TM.Handle)
 					finish(w, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 				}
@@ -263,14 +263,14 @@ func TestTagPrograms(t *testing.T) {
 					want = append(want, done{id: tags[i].id, opcode: ibv.WC_TM_RECV, flags: matched})
 					tags = slices.Delete(tags, i, i+1)
 				case len(recvs) == 0:
-					return // it would wait
+					return // the operation would wait
 				default:
 					d := done{id: recvs[0], opcode: ibv.WC_TM_NO_TAG}
 					recvs = recvs[1:]
 					if op == ibv.TMH_EAGER {
 						d.opcode = ibv.WC_TM_RECV
 						unexpected++
-						if slices.ContainsFunc(tags, func(t refTag) bool { return t.held }) && told != unexpected {
+						if slices.ContainsFunc(tags, func(t refTag) bool { return t.held }) && acknowledged != unexpected {
 							d.flags = ibv.WC_TM_SYNC_REQ
 						}
 					}
@@ -288,11 +288,11 @@ func TestTagPrograms(t *testing.T) {
 	})
 }
 
-// TestTagInfo: an extended completion of a message has the tag and the context that the sender's header has, and that
-// of the data of a rendezvous has neither, as pyverbs' test of tag matching expects it of hardware.
+// TestTagInfo: the extended completion of a message contains the tag and the context of the sender's header. The
+// completion of rendezvous data contains neither, as pyverbs' test of tag matching expects from hardware.
 func TestTagInfo(t *testing.T) {
-	r := newTagRig(t, 4, 4)
-	r.recv(r.p.a, 77, r.here.sge(3000, 64))
+	r := newTagTestbed(t, 4, 4)
+	r.recv(r.p.a, 77, r.bufA.sge(3000, 64))
 	r.add(10, 0xa, 0, 64)
 	r.add(11, 0xb, 64, 64)
 	r.poll(r.cq)
@@ -311,12 +311,12 @@ func TestTagInfo(t *testing.T) {
 	require.NoError(t, verbs.EndPoll(r.ex))
 }
 
-// TestTagMistakes: an error in a tag's buffer or a sender's key is reported, transfers no data, and breaks the
-// connection.
-func TestTagMistakes(t *testing.T) {
-	add := func(r *tagRig, change func(*ibv.SGE)) {
-		sges := outside[ibv.SGE](r.rig, 1)
-		sges[0] = r.there.sge(0, 64)
+// TestTagErrors: an invalid tag buffer or sender's key is reported, transfers no data, and moves the queue pairs to
+// ERR.
+func TestTagErrors(t *testing.T) {
+	add := func(r *tagTestbed, change func(*ibv.SGE)) {
+		sges := offHeap[ibv.SGE](r.testbed, 1)
+		sges[0] = r.bufB.sge(0, 64)
 		change(&sges[0])
 		_, err := r.op(ibv.OpsWR{WRID: 10,
 			TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 10, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 0xa,
@@ -324,40 +324,40 @@ func TestTagMistakes(t *testing.T) {
 		require.NoError(t, err)
 		r.poll(r.cq)
 	}
-	eager := func(r *tagRig) ibv.WC {
-		*(*ibv.TMH)(unsafe.Pointer(&r.here.bytes[0])) = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(0xa)}
-		require.NoError(t, r.post(r.p.a, r.send(1, ibv.WR_SEND, r.here.sge(0, 16+64))))
+	eager := func(r *tagTestbed) ibv.WC {
+		*(*ibv.TMH)(unsafe.Pointer(&r.bufA.bytes[0])) = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(0xa)}
+		require.NoError(t, r.post(r.p.a, r.send(1, ibv.WR_SEND, r.bufA.sge(0, 16+64))))
 		return r.poll(r.p.aSend)
 	}
 	t.Run("longer than the tag's buffer", func(t *testing.T) {
-		r := newTagRig(t, 4, 4)
+		r := newTagTestbed(t, 4, 4)
 		add(r, func(s *ibv.SGE) { s.Length-- })
 		assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, eager(r).Status)
 		assert.Equal(t, ibv.WC_LOC_LEN_ERR, r.poll(r.cq).Status)
-		assert.Equal(t, make([]byte, 64), r.there.bytes[:64])
+		assert.Equal(t, make([]byte, 64), r.bufB.bytes[:64])
 	})
-	t.Run("a key that there is none of", func(t *testing.T) {
-		r := newTagRig(t, 4, 4)
+	t.Run("nonexistent key", func(t *testing.T) {
+		r := newTagTestbed(t, 4, 4)
 		add(r, func(s *ibv.SGE) { s.LKey ^= 0x55 })
 		assert.Equal(t, ibv.WC_REM_OP_ERR, eager(r).Status)
 		assert.Equal(t, ibv.WC_LOC_PROT_ERR, r.poll(r.cq).Status)
-		assert.Equal(t, make([]byte, 64), r.there.bytes[:64])
+		assert.Equal(t, make([]byte, 64), r.bufB.bytes[:64])
 	})
-	t.Run("a rendezvous under a key that there is none of", func(t *testing.T) {
-		r := newTagRig(t, 4, 4)
+	t.Run("rendezvous with a nonexistent key", func(t *testing.T) {
+		r := newTagTestbed(t, 4, 4)
 		add(r, func(*ibv.SGE) {})
-		rvh := ibv.RVH{VA: ibv.ToBE64(r.here.at(1024)), RKey: ibv.ToBE32(r.here.mr.RKey ^ 0x55), Len: ibv.ToBE32(8)}
+		rvh := ibv.RVH{VA: ibv.ToBE64(r.bufA.at(1024)), RKey: ibv.ToBE32(r.bufA.mr.RKey ^ 0x55), Len: ibv.ToBE32(8)}
 		r.message(ibv.TMH_RNDV, 0xa, unsafe.Slice((*byte)(unsafe.Pointer(&rvh)), 16))
-		r.came(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
+		r.completed(t, 10, ibv.WC_TM_RECV, ibv.WC_TM_MATCH, ibv.WC_SUCCESS)
 		assert.Equal(t, ibv.WC_REM_ACCESS_ERR, r.poll(r.cq).Status)
-		assert.Equal(t, make([]byte, 64), r.there.bytes[:64])
+		assert.Equal(t, make([]byte, 64), r.bufB.bytes[:64])
 		attr := new(ibv.QPAttr)
 		require.NoError(t, verbs.QueryQP(r.p.a, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
-		assert.Equal(t, ibv.QPS_ERR, attr.QPState, "it answered a read that it refused")
+		assert.Equal(t, ibv.QPS_ERR, attr.QPState, "the sender rejected the read")
 	})
-	t.Run("operations behind a wrong one are not carried out", func(t *testing.T) {
-		r := newTagRig(t, 4, 4)
-		ops, bad := outside[ibv.OpsWR](r.rig, 3), &outside[ibv.Ptr[ibv.OpsWR]](r.rig, 1)[0]
+	t.Run("operations after an invalid one are not executed", func(t *testing.T) {
+		r := newTagTestbed(t, 4, 4)
+		ops, bad := offHeap[ibv.OpsWR](r.testbed, 3), &offHeap[ibv.Ptr[ibv.OpsWR]](r.testbed, 1)[0]
 		for i := range ops {
 			ops[i] = ibv.OpsWR{WRID: uint64(i), Opcode: ibv.WR_TAG_SYNC, Flags: ibv.OPS_SIGNALED | ibv.OPS_TM_SYNC}
 			if i > 0 {
@@ -367,8 +367,8 @@ func TestTagMistakes(t *testing.T) {
 		ops[1].Opcode = 77
 		assert.ErrorIs(t, verbs.PostSRQOps(r.srq, &ops[0], bad), syscall.EINVAL)
 		assert.Equal(t, ibv.PtrTo(&ops[1]), *bad)
-		r.came(t, 0, ibv.WC_TM_SYNC, 0, ibv.WC_SUCCESS)
-		_, more := r.polled(r.cq)
+		r.completed(t, 0, ibv.WC_TM_SYNC, 0, ibv.WC_SUCCESS)
+		_, more := r.tryPoll(r.cq)
 		assert.False(t, more)
 	})
 }

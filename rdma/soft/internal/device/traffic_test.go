@@ -17,12 +17,12 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
 )
 
-// TestBothWays: two queue pairs send to each other from two goroutines, while receives run out: everything arrives, in
-// order.
-func TestBothWays(t *testing.T) {
-	r := newRig(t, Options{})
+// TestBidirectionalTraffic: two queue pairs send to each other from two goroutines, and run out of receives. All
+// messages arrive, in order.
+func TestBidirectionalTraffic(t *testing.T) {
+	r := newTestbed(t, Options{})
 	p := r.pair(ibv.QPT_RC)
-	for _, qp := range []*ibv.QP{p.a, p.b} { // for ever
+	for _, qp := range []*ibv.QP{p.a, p.b} { // no limit
 		require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
 		require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{RNRRetry: 7}, ibv.QP_RNR_RETRY))
 		require.NoError(t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
@@ -30,9 +30,9 @@ func TestBothWays(t *testing.T) {
 	const n = 2000
 	var wg sync.WaitGroup
 	side := func(qp *ibv.QP, send, recv *ibv.CQ) {
-		wr, bad := r.send(0, ibv.WR_SEND), &outside[ibv.Ptr[ibv.SendWR]](r, 1)[0]
-		rwr, rbad := &outside[ibv.RecvWR](r, 1)[0], &outside[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
-		wcs := outside[ibv.WC](r, 2)
+		wr, bad := r.send(0, ibv.WR_SEND), &offHeap[ibv.Ptr[ibv.SendWR]](r, 1)[0]
+		rwr, rbad := &offHeap[ibv.RecvWR](r, 1)[0], &offHeap[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+		wcs := offHeap[ibv.WC](r, 2)
 		wg.Go(func() {
 			sends, recvs, got, sent := uint64(0), uint64(0), uint64(0), uint64(0)
 			for last := time.Now(); got < n || sent < n; {
@@ -70,7 +70,7 @@ func TestBothWays(t *testing.T) {
 					t.Errorf("stuck: %d sent of %d, %d received of %d", sent, sends, got, recvs)
 					return
 				default:
-					goruntime.Gosched() // to timers, which would starve if all processors poll
+					goruntime.Gosched() // let timers run, which would starve if all processors poll
 				}
 			}
 		})
@@ -80,9 +80,9 @@ func TestBothWays(t *testing.T) {
 	wg.Wait()
 }
 
-// TestDestructionDuringTraffic: a queue pair goes while its peer and others send to it.
-func TestDestructionDuringTraffic(t *testing.T) {
-	r := newRig(t, Options{})
+// TestDestroyDuringTraffic: a queue pair is destroyed while its peer and others send to it.
+func TestDestroyDuringTraffic(t *testing.T) {
+	r := newTestbed(t, Options{})
 	var stop atomic.Bool
 	var wg sync.WaitGroup
 	cq := r.cq(1, 4096)
@@ -94,8 +94,8 @@ func TestDestructionDuringTraffic(t *testing.T) {
 		require.NoError(t, err)
 		r.connect(a, 1, b.QPNum)
 		r.connect(b, 0, a.QPNum)
-		wr, bad := r.send(1, ibv.WR_SEND), &outside[ibv.Ptr[ibv.SendWR]](r, 1)[0]
-		wc := &outside[ibv.WC](r, 1)[0]
+		wr, bad := r.send(1, ibv.WR_SEND), &offHeap[ibv.Ptr[ibv.SendWR]](r, 1)[0]
+		wc := &offHeap[ibv.WC](r, 1)[0]
 		for id := range uint64(8) {
 			r.recv(b, id)
 		}
@@ -111,21 +111,21 @@ func TestDestructionDuringTraffic(t *testing.T) {
 	wg.Wait()
 }
 
-// TestOneSidedAccess: a goroutine that waits for a flag in Go memory that a peer writes, and then reads earlier writes,
-// has no data race: only the order of writes permits it.
+// TestOneSidedAccess: a goroutine that waits for a flag written by a peer, and then reads data of the peer's earlier
+// writes, has no data race, because writes are ordered.
 func TestOneSidedAccess(t *testing.T) {
-	r := newRig(t, Options{})
+	r := newTestbed(t, Options{})
 	p := r.pair(ibv.QPT_RC)
 	const size, n = 5000, 100
-	here, there := make([]uint64, size/8+1), make([]uint64, size/8+1)
-	local, err := verbs.RegMR(r.pd[0], pointerTo(&here[0]), uint64(8*len(here)), everything)
+	src, dst := make([]uint64, size/8+1), make([]uint64, size/8+1)
+	local, err := verbs.RegMR(r.pd[0], pointerTo(&src[0]), uint64(8*len(src)), allAccess)
 	require.NoError(t, err)
-	remote, err := verbs.RegMR(r.pd[1], pointerTo(&there[0]), uint64(8*len(there)), everything)
+	remote, err := verbs.RegMR(r.pd[1], pointerTo(&dst[0]), uint64(8*len(dst)), allAccess)
 	require.NoError(t, err)
 	write := func(from, to int, signal bool) *ibv.SendWR {
-		wr := r.send(1, ibv.WR_RDMA_WRITE, ibv.SGE{Addr: uint64(mem.AddressOf(&here[from])),
+		wr := r.send(1, ibv.WR_RDMA_WRITE, ibv.SGE{Addr: uint64(mem.AddressOf(&src[from])),
 			Length: uint32(8 * (to - from)), LKey: local.LKey})
-		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(mem.AddressOf(&there[from])), RKey: remote.RKey}
+		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: uint64(mem.AddressOf(&dst[from])), RKey: remote.RKey}
 		if !signal {
 			wr.SendFlags = 0
 		}
@@ -136,11 +136,11 @@ func TestOneSidedAccess(t *testing.T) {
 	seen := make(chan uint64, 1)
 	go func() {
 		for i := uint64(1); i <= n; i++ {
-			for atomic.LoadUint64(&there[size/8]) != i {
+			for atomic.LoadUint64(&dst[size/8]) != i {
 				goruntime.Gosched()
 			}
 			wrong := uint64(0)
-			for _, v := range there[:size/8] {
+			for _, v := range dst[:size/8] {
 				if v != i {
 					wrong = v
 				}
@@ -149,8 +149,8 @@ func TestOneSidedAccess(t *testing.T) {
 		}
 	}()
 	for i := uint64(1); i <= n; i++ {
-		for k := range here {
-			here[k] = i
+		for k := range src {
+			src[k] = i
 		}
 		require.NoError(t, r.post(p.a, data))
 		require.Equal(t, ibv.WC_SUCCESS, r.poll(p.aSend).Status)

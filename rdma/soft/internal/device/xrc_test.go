@@ -11,12 +11,12 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	own "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
+	impl "github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
-// xrcRig is a sender, and a receiving queue pair of a domain with a shared receive queue.
-type xrcRig struct {
-	*rig
+// xrcTestbed is a sender, and a receiving queue pair of an XRC domain with a shared receive queue.
+type xrcTestbed struct {
+	*testbed
 	xrcd     *ibv.XRCD
 	srq      *ibv.SRQ
 	number   uint32
@@ -25,15 +25,15 @@ type xrcRig struct {
 	send     *ibv.CQ
 }
 
-func (r *rig) openXRCD(device int, fd, flags int32) (*ibv.XRCD, error) {
+func (r *testbed) openXRCD(device int, fd, flags int32) (*ibv.XRCD, error) {
 	return verbs.OpenXRCD(r.context[device],
 		&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: fd, Oflags: flags})
 }
 
-func newXRCRig(t *testing.T, entries int) *xrcRig {
-	r := &xrcRig{rig: newRig(t, Options{Virtual: true})}
+func newXRCTestbed(t *testing.T, entries int) *xrcTestbed {
+	r := &xrcTestbed{testbed: newTestbed(t, Options{Virtual: true})}
 	var err error
-	r.xrcd, err = r.openXRCD(1, -1, own.OCreate)
+	r.xrcd, err = r.openXRCD(1, -1, impl.OCreate)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.CloseXRCD(r.xrcd)) })
 	r.recvs, r.send = r.cq(1, entries), r.cq(0, 16)
@@ -56,18 +56,18 @@ func newXRCRig(t *testing.T, entries int) *xrcRig {
 	return r
 }
 
-func (r *xrcRig) recvShared() {
-	require.NoError(r.t, verbs.PostSRQRecv(r.srq, &outside[ibv.RecvWR](r.rig, 1)[0],
-		&outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
+func (r *xrcTestbed) recvShared() {
+	require.NoError(r.t, verbs.PostSRQRecv(r.srq, &offHeap[ibv.RecvWR](r.testbed, 1)[0],
+		&offHeap[ibv.Ptr[ibv.RecvWR]](r.testbed, 1)[0]))
 }
 
-// sent returns the status of a message to a shared receive queue.
-func (r *xrcRig) sent(number uint32) ibv.WCStatus {
-	wr := r.rig.send(1, ibv.WR_SEND)
+// sent sends a message to a shared receive queue and returns its status.
+func (r *xrcTestbed) sent(number uint32) ibv.WCStatus {
+	wr := r.testbed.send(1, ibv.WR_SEND)
 	wr.QPType.XRC().RemoteSRQN = number
 	require.NoError(r.t, r.post(r.from, wr))
 	for range 100 { // timers
-		if wc, ok := r.polled(r.send); ok {
+		if wc, ok := r.tryPoll(r.send); ok {
 			return wc.Status
 		}
 	}
@@ -75,10 +75,10 @@ func (r *xrcRig) sent(number uint32) ibv.WCStatus {
 	return 0
 }
 
-// TestXRCHandles: a receiving queue pair exists as long as any handle of it, and all of them get its events
+// TestXRCHandles: a receiving queue pair exists until its last handle is destroyed, and all handles get its events
 // (ibv_open_qp(3)).
 func TestXRCHandles(t *testing.T) {
-	r := newXRCRig(t, 16)
+	r := newXRCTestbed(t, 16)
 	number := r.to.QPNum
 	open := func() (*ibv.QP, error) {
 		return verbs.OpenQP(r.context[1], &ibv.QPOpenAttr{
@@ -92,7 +92,7 @@ func TestXRCHandles(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, verbs.DestroyQP(r.to))
 	r.recvShared()
-	assert.Equal(t, ibv.WC_SUCCESS, r.sent(r.number), "who made it may go")
+	assert.Equal(t, ibv.WC_SUCCESS, r.sent(r.number), "the creating context can be closed")
 	r.poll(r.recvs)
 	attr, init := new(ibv.QPAttr), new(ibv.QPInitAttr)
 	require.NoError(t, verbs.QueryQP(first, attr, ibv.QP_STATE, init))
@@ -102,7 +102,7 @@ func TestXRCHandles(t *testing.T) {
 	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.sent(0xabcdef))
 	heard := map[*ibv.QP][]ibv.EventType{}
 	for range 4 {
-		event := &outside[ibv.AsyncEvent](r.rig, 1)[0]
+		event := &offHeap[ibv.AsyncEvent](r.testbed, 1)[0]
 		r.within("one of four events", func() error { return verbs.GetAsyncEvent(r.context[1], event) })
 		qp := event.Element.QP().Deref()
 		heard[qp] = append(heard[qp], event.EventType)
@@ -114,14 +114,14 @@ func TestXRCHandles(t *testing.T) {
 	require.NoError(t, verbs.DestroyQP(first))
 	require.NoError(t, verbs.DestroyQP(second))
 	_, err = open()
-	assert.ErrorIs(t, err, syscall.EINVAL, "the last handle is gone, and the queue pair with it")
+	assert.ErrorIs(t, err, syscall.EINVAL, "the queue pair is destroyed with its last handle")
 }
 
-// TestXRCAnotherDomain: a queue pair receives only into shared queues of its domain.
+// TestXRCAnotherDomain: a queue pair receives only into shared receive queues of its XRC domain.
 func TestXRCAnotherDomain(t *testing.T) {
-	r := newXRCRig(t, 16)
+	r := newXRCTestbed(t, 16)
 	defer func() { require.NoError(t, verbs.DestroyQP(r.to)) }()
-	other, err := r.openXRCD(1, -1, own.OCreate)
+	other, err := r.openXRCD(1, -1, impl.OCreate)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.CloseXRCD(other)) }()
 	srq, err := verbs.CreateSRQEx(r.context[1], &ibv.SRQInitAttrEx{
@@ -131,29 +131,29 @@ func TestXRCAnotherDomain(t *testing.T) {
 	})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, verbs.DestroySRQ(srq)) }()
-	require.NoError(t, verbs.PostSRQRecv(srq, &outside[ibv.RecvWR](r.rig, 1)[0],
-		&outside[ibv.Ptr[ibv.RecvWR]](r.rig, 1)[0]))
+	require.NoError(t, verbs.PostSRQRecv(srq, &offHeap[ibv.RecvWR](r.testbed, 1)[0],
+		&offHeap[ibv.Ptr[ibv.RecvWR]](r.testbed, 1)[0]))
 	number := new(uint32)
 	require.NoError(t, verbs.GetSRQNum(srq, number))
 	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, r.sent(*number))
-	_, came := r.polled(r.recvs)
-	assert.False(t, came)
+	_, received := r.tryPoll(r.recvs)
+	assert.False(t, received)
 }
 
-// TestOverrunOfSharedReceives: every queue pair that completes in an overrun completion queue breaks.
+// TestOverrunOfSharedReceives: the overrun of a completion queue moves all of its queue pairs to ERR.
 func TestOverrunOfSharedReceives(t *testing.T) {
 	t.Run("XRC", func(t *testing.T) {
-		r := newXRCRig(t, 1)
+		r := newXRCTestbed(t, 1)
 		defer func() { require.NoError(t, verbs.DestroyQP(r.to)) }()
 		for range 3 {
 			r.recvShared()
 		}
 		assert.Equal(t, ibv.WC_SUCCESS, r.sent(r.number))
-		r.sent(r.number) // for which there is no room
+		r.sent(r.number) // the queue has no room for it
 		assert.Equal(t, ibv.WC_RETRY_EXC_ERR, r.sent(r.number))
 	})
 	t.Run("tags", func(t *testing.T) {
-		r := newTagRig(t, 4, 8)
+		r := newTagTestbed(t, 4, 8)
 		require.NoError(t, verbs.ResizeCQ(r.cq, 1))
 		for id := range uint64(3) {
 			r.recvSRQ(id, 0)
@@ -166,14 +166,14 @@ func TestOverrunOfSharedReceives(t *testing.T) {
 	})
 }
 
-// TestDrainWithRendezvous: a queue that is drained while it reports the end of a rendezvous finishes that first.
+// TestDrainWithRendezvous: a drain waits until the FIN of a rendezvous is sent.
 func TestDrainWithRendezvous(t *testing.T) {
-	r := newTagRig(t, 4, 4)
+	r := newTagTestbed(t, 4, 4)
 	r.add(10, 0xa, 0, 64)
-	r.came(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
-	r.rendezvous(0xa, 1024, 24) // there is no receive for the FIN yet
+	r.completed(t, 10, ibv.WC_TM_ADD, 0, ibv.WC_SUCCESS)
+	r.rendezvous(0xa, 1024, 24) // no receive is posted for the FIN yet
 	require.NoError(t, verbs.ModifyQP(r.p.b, &ibv.QPAttr{QPState: ibv.QPS_SQD}, ibv.QP_STATE))
-	r.recv(r.p.a, 77, r.here.sge(3000, 64))
+	r.recv(r.p.a, 77, r.bufA.sge(3000, 64))
 	assert.EqualValues(t, 77, r.poll(r.p.aRecv).WRID)
 	attr := new(ibv.QPAttr)
 	require.NoError(t, verbs.QueryQP(r.p.b, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
@@ -181,9 +181,9 @@ func TestDrainWithRendezvous(t *testing.T) {
 	assert.NoError(t, verbs.ModifyQP(r.p.b, &ibv.QPAttr{QPState: ibv.QPS_RTS}, ibv.QP_STATE))
 }
 
-// TestXRCOtherEnd: attributes of the other end are ignored, whatever their values, and those of this end are not.
-func TestXRCOtherEnd(t *testing.T) {
-	r := newXRCRig(t, 16)
+// TestXRCUnusedAttributes: attributes of the opposite side are ignored, and attributes of this side are checked.
+func TestXRCUnusedAttributes(t *testing.T) {
+	r := newXRCTestbed(t, 16)
 	bad := &ibv.QPAttr{QPState: ibv.QPS_RTS, MaxRdAtomic: 255, MaxDestRdAtomic: 255, MinRNRTimer: 255, RetryCnt: 255,
 		RNRRetry: 255}
 	assert.NoError(t, verbs.ModifyQP(r.from, bad, ibv.QP_STATE|ibv.QP_MAX_DEST_RD_ATOMIC|ibv.QP_MIN_RNR_TIMER))
@@ -196,10 +196,10 @@ func TestXRCOtherEnd(t *testing.T) {
 	require.NoError(t, verbs.DestroyQP(r.to))
 }
 
-// TestXRCSequenceNumbers: ibv_query_qp returns the current ones; the suite that is compared with Soft-RoCE, which lacks
-// XRC, has those of other types.
+// TestXRCSequenceNumbers: ibv_query_qp returns the current sequence numbers. Other types are tested by the suite that
+// is compared with Soft-RoCE, which lacks XRC.
 func TestXRCSequenceNumbers(t *testing.T) {
-	r := newXRCRig(t, 16)
+	r := newXRCTestbed(t, 16)
 	for n := range uint32(3) {
 		attr := new(ibv.QPAttr)
 		require.NoError(t, verbs.QueryQP(r.from, attr, ibv.QP_SQ_PSN, new(ibv.QPInitAttr)))
