@@ -38,9 +38,10 @@ type WRProgram struct {
 	uniform bool // each request has one entry and no address, so the fast checks of lists suffice
 	qp      *ibv.QPEx
 	program program.Program
-	closed  bool         // ibv_wr_complete was appended
-	wrs     []ibv.SendWR // for accounting, and for paths without functions for programs
-	info    []wrInfo     // likewise
+	closed  bool                   // ibv_wr_complete was appended
+	wrs     []ibv.SendWR           // for accounting, and for paths without functions for programs
+	info    []wrInfo               // likewise
+	to      []datapath.Destination // likewise; of dynamic connections, or nil
 
 	irregular bool          // a request has inline data or several entries
 	set       ibv.WRSetters // of the last request
@@ -67,7 +68,7 @@ func NewWRProgram(qp *ibv.QPEx) *WRProgram {
 // Reset empties the program.
 func (p *WRProgram) Reset() {
 	p.program.Reset()
-	p.wrs, p.info, p.pinned, p.closed, p.set = p.wrs[:0], nil, nil, false, 0
+	p.wrs, p.info, p.to, p.pinned, p.closed, p.set = p.wrs[:0], nil, nil, nil, false, 0
 	p.irregular = false
 	p.err, p.runErr, p.listErr = nil, nil, nil
 	p.linked, p.runs = false, false
@@ -611,11 +612,22 @@ func (r WRRequest) CallSetter(name string, fn ibv.FuncPtr, object uintptr, args 
 	case fn == 0:
 		p.fail(&runtime.NotSupportedError{Function: name, Missing: "the queue pair was created without it"})
 	default:
-		p.notAsList(name)
+		if len(p.to) != len(p.wrs) {
+			p.notAsList(name)
+		}
 		p.addressed = true
 		p.program.Call(uintptr(fn), append([]uint64{uint64(object)}, args...)...)
 	}
 	return r
+}
+
+// Dynamic records the target of the last request on a dynamic connection, for paths that do not run programs. It
+// precedes the call of the setter. Package mlx5 calls it.
+func (r WRRequest) Dynamic(ah ibv.Ptr[ibv.AH], number uint32, key uint64, stream uint16) {
+	if p := r.p; r.index == len(p.wrs)-1 {
+		p.to = append(p.to, make([]datapath.Destination, len(p.wrs)-len(p.to))...)
+		p.to[r.index] = datapath.Destination{AH: ah, Number: number, Key: key, Stream: stream}
+	}
 }
 
 // PostProgram posts all requests of the program in one call, or none. The program must have been created for the
@@ -799,6 +811,9 @@ func (q *SendQueue) traceRejectedProgram(err error) error {
 
 // postList posts the program as a list. The caller holds slots.mu.
 func (q *SendQueue) postList(p *WRProgram, m reservation) error {
+	if q.qp.QPType == ibv.QPT_DRIVER {
+		return q.postDynamic(p, m)
+	}
 	p.bad = 0
 	q.enter(m)
 	r := q.path.PostSend(q.qp, &p.wrs[0], &p.bad)
@@ -817,4 +832,26 @@ func (q *SendQueue) postList(p *WRProgram, m reservation) error {
 		}
 	}
 	return q.orMisuse(e)
+}
+
+// errNoDynamic is the error of a program for a dynamic connection on a path that has none.
+var errNoDynamic = &runtime.NotSupportedError{Function: "mlx5dv_wr_set_dc_addr",
+	Missing: "the queue's Path accepts ibv_send_wr, which cannot express it"}
+
+// postDynamic is postList for an initiator of dynamic connections. It posts all requests or none.
+func (q *SendQueue) postDynamic(p *WRProgram, m reservation) error {
+	if _, ok := trace.Under(q.path).(datapath.Dynamic); !ok {
+		if q.checks != nil {
+			q.undo(m, 0)
+		}
+		return errNoDynamic
+	}
+	to := append(p.to, make([]datapath.Destination, len(p.wrs)-len(p.to))...) // requests without data have none
+	q.enter(m)
+	r := q.path.(datapath.Dynamic).PostDynamic(q.qp, p.wrs, to)
+	q.leave()
+	if r == 0 {
+		return nil
+	}
+	return q.orMisuse(q.programFailed(p, m, r).(*PostError))
 }

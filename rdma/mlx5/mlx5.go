@@ -72,6 +72,7 @@ func DC(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64) rdma
 	if dv == nil {
 		return r
 	}
+	r.Dynamic(ah, targetNum, key, 0)
 	return r.CallSetter("mlx5dv_wr_set_dc_addr", dv.WRSetDCAddr, uintptr(unsafe.Pointer(dv)), uint64(ah),
 		uint64(runtime.Word(targetNum)), key)
 }
@@ -86,6 +87,7 @@ func DCStream(r rdma.WRRequest, ah ibv.Ptr[ibv.AH], targetNum uint32, key uint64
 	if dv == nil {
 		return r
 	}
+	r.Dynamic(ah, targetNum, key, stream)
 	return r.CallSetter("mlx5dv_wr_set_dc_addr_stream", dv.WRSetDCAddrStream, uintptr(unsafe.Pointer(dv)),
 		uint64(ah), uint64(runtime.Word(targetNum)), key, uint64(stream))
 }

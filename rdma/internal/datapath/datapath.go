@@ -41,6 +41,20 @@ type Maker interface {
 	Beside(qp *ibv.QP)
 }
 
+// Dynamic is a Queue that posts requests of initiators of dynamic connections.
+type Dynamic interface {
+	// PostDynamic posts all requests of a list, or none. to has the destination of each.
+	PostDynamic(qp *ibv.QP, list []ibv.SendWR, to []Destination) int32
+}
+
+// Destination is the target of a request, which an ibv_send_wr cannot name.
+type Destination struct {
+	AH     ibv.Ptr[ibv.AH]
+	Number uint32
+	Key    uint64
+	Stream uint16
+}
+
 // Queue is the path of one completion queue, shared receive queue or queue pair, which C only creates and destroys.
 // Methods that do not apply to that kind of queue do nothing.
 type Queue interface {

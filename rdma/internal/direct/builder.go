@@ -10,6 +10,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
 // Builder writes requests to the ring of a queue pair as the functions of ibv_wr_post(3) do: each request is one call
@@ -28,6 +29,16 @@ type Builder struct {
 	id      uint64         // its wr_id
 	errno   syscall.Errno
 }
+
+// head is what every request has.
+type head struct {
+	id    uint64
+	flags ibv.SendFlags
+	op    ibv.WROpcode
+}
+
+// next returns the head of the next request of a queue pair.
+func next(x *ibv.QPEx, op ibv.WROpcode) head { return head{x.WRID, ibv.SendFlags(x.WRFlags), op} }
 
 // parts of a request that one call each sets.
 type parts uint8
@@ -84,7 +95,7 @@ func (b *Builder) Complete() syscall.Errno {
 
 // begin begins a request, whose control segment it writes. It returns the place of the next segment, or nil after an
 // error.
-func (b *Builder) begin(x *ibv.QPEx, op ibv.WROpcode) unsafe.Pointer {
+func (b *Builder) begin(h head) unsafe.Pointer {
 	b.finish()
 	q, p := b.q, &b.p
 	if b.errno == 0 && q.full(b.n) {
@@ -95,15 +106,15 @@ func (b *Builder) begin(x *ibv.QPEx, op ibv.WROpcode) unsafe.Pointer {
 	}
 	p.control = q.block(p.at)
 	c := (*mlx5dv.MLX5WQECtrlSeg)(p.control)
-	flags := x.WRFlags
+	flags := h.flags
 	c.Signature, c.DCIStreamChannelIDBytes = 0, [2]byte{}
 	c.FMCESE = q.signal | controls[flags&(ibv.SEND_FENCE|ibv.SEND_SIGNALED|ibv.SEND_SOLICITED)]
 	if flags&ibv.SEND_FENCE == 0 {
 		c.FMCESE |= p.fence
 	}
-	c.OpmodIdxOpcode = be32(p.at&0xffff<<8 | opcodes[op])
+	c.OpmodIdxOpcode = be32(p.at&0xffff<<8 | opcodes[h.op])
 	p.fence, p.opcode, p.units = 0, 0, 1
-	b.id, b.open, b.missing = x.WRID, true, partData
+	b.id, b.open, b.missing = h.id, true, partData
 	at := unsafe.Add(p.control, unit)
 	switch q.kind {
 	case ibv.QPT_UD, ibv.QPT_DRIVER:
@@ -149,15 +160,19 @@ func (b *Builder) control() *mlx5dv.MLX5WQECtrlSeg { return (*mlx5dv.MLX5WQECtrl
 // Message begins a send. immOrKey is immediate data in network order or the key to invalidate. LOCAL_INV invalidates a
 // key of this device.
 func (b *Builder) Message(x *ibv.QPEx, op ibv.WROpcode, immOrKey uint32) {
-	if op == ibv.WR_LOCAL_INV {
-		b.change(x, op, &ibv.SendBindMW{}, immOrKey)
+	b.message(next(x, op), immOrKey)
+}
+
+func (b *Builder) message(h head, immOrKey uint32) {
+	if h.op == ibv.WR_LOCAL_INV {
+		b.change(h, &ibv.SendBindMW{}, immOrKey)
 		return
 	}
-	at := b.begin(x, op)
+	at := b.begin(h)
 	if at == nil {
 		return
 	}
-	switch op {
+	switch h.op {
 	case ibv.WR_SEND_WITH_IMM:
 		b.control().Imm = ibv.BE32(immOrKey)
 	case ibv.WR_SEND_WITH_INV:
@@ -168,11 +183,15 @@ func (b *Builder) Message(x *ibv.QPEx, op ibv.WROpcode, immOrKey uint32) {
 
 // Remote begins a read or a write. imm is in network order.
 func (b *Builder) Remote(x *ibv.QPEx, op ibv.WROpcode, rkey uint32, address uint64, imm uint32) {
-	at := b.begin(x, op)
+	b.remote(next(x, op), rkey, address, imm)
+}
+
+func (b *Builder) remote(h head, rkey uint32, address uint64, imm uint32) {
+	at := b.begin(h)
 	if at == nil {
 		return
 	}
-	if op == ibv.WR_RDMA_WRITE_WITH_IMM {
+	if h.op == ibv.WR_RDMA_WRITE_WITH_IMM {
 		b.control().Imm = ibv.BE32(imm)
 	}
 	b.advance(remote(at, address, rkey), 1)
@@ -180,8 +199,12 @@ func (b *Builder) Remote(x *ibv.QPEx, op ibv.WROpcode, rkey uint32, address uint
 
 // Atomic begins an atomic operation.
 func (b *Builder) Atomic(x *ibv.QPEx, op ibv.WROpcode, rkey uint32, address, compareAdd, swap uint64) {
-	if at := b.begin(x, op); at != nil {
-		b.advance(operands(remote(at, address, rkey), op, compareAdd, swap), 2)
+	b.atomic(next(x, op), rkey, address, compareAdd, swap)
+}
+
+func (b *Builder) atomic(h head, rkey uint32, address, compareAdd, swap uint64) {
+	if at := b.begin(h); at != nil {
+		b.advance(operands(remote(at, address, rkey), h.op, compareAdd, swap), 2)
 	}
 }
 
@@ -193,22 +216,26 @@ func (b *Builder) Flush(*ibv.QPEx, uint32, uint64, uint64, uint8, uint8) { b.Fai
 
 // Bind writes a request that binds a memory window of type 2.
 func (b *Builder) Bind(x *ibv.QPEx, mw *ibv.MW, rkey uint32, info *ibv.MWBindInfo) {
+	b.bind(next(x, ibv.WR_BIND_MW), mw, rkey, info)
+}
+
+func (b *Builder) bind(h head, mw *ibv.MW, rkey uint32, info *ibv.MWBindInfo) {
 	if info.Length != 0 && info.MR == 0 {
 		b.Fail(syscall.EINVAL)
 		return
 	}
-	b.change(x, ibv.WR_BIND_MW, &ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: rkey, BindInfo: *info}, mw.RKey)
+	b.change(h, &ibv.SendBindMW{MW: ibv.PtrTo(mw), RKey: rkey, BindInfo: *info}, mw.RKey)
 }
 
 // change writes a request that changes the context of a key. It has no other parts.
-func (b *Builder) change(x *ibv.QPEx, op ibv.WROpcode, bind *ibv.SendBindMW, key uint32) {
-	if b.begin(x, op) == nil {
+func (b *Builder) change(h head, bind *ibv.SendBindMW, key uint32) {
+	if b.begin(h) == nil {
 		return
 	}
 	b.missing = 0
 	p := &b.p
 	p.opcode = ibv.WC_LOCAL_INV
-	if op == ibv.WR_BIND_MW {
+	if h.op == ibv.WR_BIND_MW {
 		p.opcode = ibv.WC_BIND_MW
 	}
 	b.control().Imm = be32(key)
@@ -258,19 +285,24 @@ func (b *Builder) SGEs(list []ibv.SGE) {
 
 // Inline copies buffers to the request.
 func (b *Builder) Inline(buffers []ibv.DataBuf) {
+	b.inline(len(buffers), func(i int) (uintptr, uint64) { return buffers[i].Addr, buffers[i].Length })
+}
+
+// inline is Inline for n buffers.
+func (b *Builder) inline(n int, buffer func(i int) (address uintptr, length uint64)) {
 	if !b.set(partData) {
 		return
 	}
 	q := b.q
 	at := unsafe.Add(b.data, inlineHead)
 	total := uint64(0)
-	for i := range buffers {
-		length := buffers[i].Length
+	for i := range n {
+		address, length := buffer(i)
 		if total += length; length > uint64(q.inline) || total > uint64(q.inline) {
 			b.Fail(syscall.ENOMEM)
 			return
 		}
-		at = q.put(at, unsafe.Slice(ibv.Ptr[byte](buffers[i].Addr).Deref(), length))
+		at = q.put(at, unsafe.Slice(ibv.Ptr[byte](address).Deref(), length))
 	}
 	b.p.inline = true
 	if total == 0 {
@@ -321,4 +353,59 @@ func (b *Builder) XRC(number uint32) {
 	if b.set(partAddress) {
 		*(*ibv.BE32)(unsafe.Add(b.p.control, unit)) = be32(number)
 	}
+}
+
+// PostDynamic posts requests of dynamic connections. to has the target of each.
+func (q *queuePair) PostDynamic(qp *ibv.QP, list []ibv.SendWR, to []datapath.Destination) int32 {
+	b := &q.builder
+	b.Start(qp)
+	posted := false
+	defer func() {
+		if !posted { // an invalid address panicked
+			b.Abort()
+		}
+	}()
+	for i := range list {
+		b.request(&list[i], &to[i], q.send.address)
+	}
+	posted = true
+	return int32(b.Complete())
+}
+
+// request adds a request of a list. address is the result of addressIn.
+func (b *Builder) request(w *ibv.SendWR, to *datapath.Destination, address uintptr) {
+	h := head{w.WRID, w.SendFlags, w.Opcode}
+	switch h.op {
+	case ibv.WR_SEND:
+		b.message(h, 0)
+	case ibv.WR_SEND_WITH_IMM:
+		b.message(h, uint32(*w.ImmData()))
+	case ibv.WR_SEND_WITH_INV, ibv.WR_LOCAL_INV:
+		b.message(h, *w.InvalidateRKey())
+	case ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM, ibv.WR_RDMA_READ:
+		r := w.WR.RDMA()
+		b.remote(h, r.RKey, r.RemoteAddr, uint32(*w.ImmData()))
+	case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
+		a := w.WR.Atomic()
+		b.atomic(h, a.RKey, a.RemoteAddr, a.CompareAdd, a.Swap)
+	case ibv.WR_BIND_MW:
+		bind := w.BindMW()
+		b.bind(h, bind.MW.Deref(), bind.RKey, &bind.BindInfo)
+	default:
+		b.Fail(syscall.EINVAL)
+	}
+	if b.missing == 0 || !b.open {
+		return
+	}
+	list := unsafe.Slice(w.SGList.Deref(), max(0, w.NumSGE))
+	if w.SendFlags&ibv.SEND_INLINE != 0 {
+		b.inline(len(list), func(i int) (uintptr, uint64) { return uintptr(list[i].Addr), uint64(list[i].Length) })
+	} else {
+		b.SGEs(list)
+	}
+	if to.AH == 0 {
+		b.Fail(syscall.EINVAL)
+		return
+	}
+	b.Dynamic(unsafe.Add(unsafe.Pointer(to.AH.Deref()), address), to.Number, to.Key, to.Stream)
 }

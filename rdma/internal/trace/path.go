@@ -67,6 +67,15 @@ func (p *Path) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) 
 	}, func() int32 { return p.inner.PostSend(qp, list, bad) })
 }
 
+// PostDynamic implements [datapath.Dynamic] if the inner path does.
+func (p *Path) PostDynamic(qp *ibv.QP, list []ibv.SendWR, to []datapath.Destination) int32 {
+	return p.post("ibv_wr_complete", qp.QPNum, func(l *line) {
+		for i := range list {
+			l.send(qp, &list[i])
+		}
+	}, func() int32 { return p.inner.(datapath.Dynamic).PostDynamic(qp, list, to) })
+}
+
 func (p *Path) PostRecv(qp *ibv.QP, list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) int32 {
 	return p.post("ibv_post_recv", qp.QPNum, func(l *line) { l.recvs(list) },
 		func() int32 { return p.inner.PostRecv(qp, list, bad) })
