@@ -9,7 +9,9 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/internal/lock"
+	"github.com/goverbs/goverbs/rdma/internal/datapath"
 	"github.com/goverbs/goverbs/rdma/internal/provider"
+	"github.com/goverbs/goverbs/rdma/internal/trace"
 	"github.com/goverbs/goverbs/rdma/internal/verberr"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -63,7 +65,8 @@ func NewSendQueue(qp *ibv.QP, o QueueOptions) (*SendQueue, error) {
 	driver := driverOf(q.provider, qp.Context)
 	o.restrict(driver)
 	l := limitsOf(qp.QPType, &o)
-	l.dynamic = driver == "mlx5" && qp.QPType == ibv.QPT_DRIVER
+	_, byPath := trace.Under(q.path).(datapath.Dynamic)
+	l.dynamic = (driver == "mlx5" || byPath) && qp.QPType == ibv.QPT_DRIVER
 	if device := qp.Context.Deref().Device.Deref(); device != nil {
 		l.iwarp = device.TransportType == ibv.TRANSPORT_IWARP
 	}

@@ -342,9 +342,21 @@ func (c *dynamicCaller) drain(n int) {
 	}
 }
 
-// TestDynamicMisuse: errors of posts on libmlx5. A wrong access key breaks the initiator, and nothing else.
+// insideDynamicPaths is like insideReleases for each data path of dynamic connections.
+func insideDynamicPaths(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(envInside) != "" {
+		return true
+	}
+	for _, path := range []string{pathC, pathGo, pathNative, pathNativeGo} {
+		insideReleases(t, path)
+	}
+	return false
+}
+
+// TestDynamicMisuse: errors of posts. A wrong access key breaks the initiator, and nothing else.
 func TestDynamicMisuse(t *testing.T) {
-	if !insideReleases(t, pathC) {
+	if !insideDynamicPaths(t) {
 		return
 	}
 	device := openDevice(t)

@@ -19,9 +19,9 @@ import (
 	"github.com/goverbs/goverbs/s3rdma"
 )
 
-// TestDynamicS3 moves objects by cuObject's tokens through libmlx5.
+// TestDynamicS3 moves objects by cuObject's tokens on an mlx5 device.
 func TestDynamicS3(t *testing.T) {
-	if !insideReleases(t, pathC) {
+	if !insideDynamicPaths(t) {
 		return
 	}
 	objects := map[string][]byte{}
