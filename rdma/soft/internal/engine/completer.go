@@ -308,15 +308,14 @@ func (q *QP) endRendezvous() {
 func (q *QP) finish(r *Request, status ibv.WCStatus) {
 	q.next++
 	if status != ibv.WC_SUCCESS || r.flags&ibv.SEND_SIGNALED != 0 || q.Signals {
-		e := q.SendCQ.Next()
-		e.WC = ibv.WC{WRID: r.id, Status: status, Opcode: sendOpcodes[r.Opcode], QPNum: q.Number}
+		slot := resource.Slot{Sends: &q.retired, Position: q.next}
+		e := q.SendCQ.Next(slot, r.id, status, sendOpcodes[r.Opcode], q.Number)
 		switch r.Opcode {
 		case ibv.WR_RDMA_READ:
 			e.WC.ByteLen = uint32(resource.Room(r.SGEs))
 		case ibv.WR_ATOMIC_CMP_AND_SWP, ibv.WR_ATOMIC_FETCH_AND_ADD:
 			e.WC.ByteLen = 8
 		}
-		e.Sends, e.Receives, e.Position = &q.retired, nil, q.next
 		q.SendCQ.Publish(e, false)
 	}
 	q.count(counters.OfRequest(r.Opcode))

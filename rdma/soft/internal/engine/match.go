@@ -77,10 +77,9 @@ func (q *QP) match(m *message.Request) message.Syndrome {
 // completeTag publishes a completion of a matched receive. Only the completion of the match contains the tag, not that
 // of data that is read later.
 func (q *QP) completeTag(r *rendezvous, status ibv.WCStatus, flags ibv.WCFlags, n uint32) {
-	c := q.SRQ.CQ.NextOf(nil, 0)
-	c.WC = ibv.WC{WRID: r.tag.ID, Status: status, Opcode: ibv.WC_TM_RECV, ByteLen: n, QPNum: q.Number, SrcQP: r.source,
-		WCFlags: flags}
-	if c.Tag, c.Priv = 0, 0; flags&ibv.WC_TM_MATCH != 0 {
+	c := q.SRQ.CQ.Next(resource.Slot{}, r.tag.ID, status, ibv.WC_TM_RECV, q.Number)
+	c.WC.ByteLen, c.WC.SrcQP, c.WC.WCFlags = n, r.source, flags
+	if flags&ibv.WC_TM_MATCH != 0 {
 		c.Tag, c.Priv = r.headers.tmh.Tag.Host(), r.headers.tmh.AppCtx.Host()
 	}
 	q.SRQ.CQ.Publish(c, r.solicited)

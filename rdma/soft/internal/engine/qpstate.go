@@ -101,9 +101,8 @@ func (q *QP) FlushRecvs() {
 }
 
 func (q *QP) flushRecv(c *resource.CQ, recvs *resource.RecvQueue, position uint32, id uint64) {
-	e := c.NextOf(recvs, position)
-	e.WC = ibv.WC{WRID: id, Status: ibv.WC_WR_FLUSH_ERR, Opcode: ibv.WC_RECV, QPNum: q.Number}
-	c.Publish(e, false)
+	slot := resource.Slot{Receives: recvs, Position: position}
+	c.Publish(c.Next(slot, id, ibv.WC_WR_FLUSH_ERR, ibv.WC_RECV, q.Number), false)
 }
 
 // refuse rejects a forbidden request and returns the answer: a reliable connection breaks on both sides, and the

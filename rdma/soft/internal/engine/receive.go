@@ -47,8 +47,8 @@ func take(recvs *resource.RecvQueue, s *resource.SRQ) {
 func (q *QP) received(m *message.Request, recvs *resource.RecvQueue, s *resource.SRQ, position uint32, id uint64,
 	opcode ibv.WCOpcode, status ibv.WCStatus, n uint64) message.Syndrome {
 	c := q.completes(s)
-	e := c.NextOf(recvs, position)
-	e.WC = ibv.WC{WRID: id, Status: status, Opcode: opcode, ByteLen: uint32(n), QPNum: q.Number, SrcQP: m.SourceQP}
+	e := c.Next(resource.Slot{Receives: recvs, Position: position}, id, status, opcode, q.Number)
+	e.WC.ByteLen, e.WC.SrcQP = uint32(n), m.SourceQP
 	if status == ibv.WC_SUCCESS {
 		describe(m, e)
 		if m.Opcode == ibv.WR_SEND_WITH_INV {
@@ -200,12 +200,9 @@ func (q *QP) carry(m *message.Request) *message.Answer {
 	}
 	take(recvs, s)
 	c := q.completes(s)
-	e := c.NextOf(recvs, recvs.Taken)
-	e.WC = ibv.WC{
-		WRID: id, Status: status, Opcode: ibv.WC_RECV, ByteLen: uint32(m.Length) + GRHSize, QPNum: q.Number,
-		SrcQP: m.SourceQP, WCFlags: ibv.WC_GRH,
-		PKeyIndex: q.Attr.PKeyIndex,
-	}
+	e := c.Next(resource.Slot{Receives: recvs, Position: recvs.Taken}, id, status, ibv.WC_RECV, q.Number)
+	e.WC.ByteLen, e.WC.SrcQP = uint32(m.Length)+GRHSize, m.SourceQP
+	e.WC.WCFlags, e.WC.PKeyIndex = ibv.WC_GRH, q.Attr.PKeyIndex
 	describe(m, e)
 	c.Publish(e, m.Solicited)
 	switch status {

@@ -68,22 +68,18 @@ func (c *CQ) Resize(entries uint32) bool {
 	return true
 }
 
-// Next returns the entry for the next completion; Publish makes it visible to polls.
-func (c *CQ) Next() *Completion {
-	if c.tail-c.head.Load() >= c.capacity || c.Broken.Load() {
-		if !c.Ignores && !c.Broken.Swap(true) {
-			c.Broke()
-			c.Core.overruns = append(c.Core.overruns, c)
-		}
-		return &c.spare
+// Next returns the entry for the next completion, with the fields that all completions have; Publish makes it visible to
+// polls. Fields are stored one by one, because a composite literal would be copied from the stack.
+func (c *CQ) Next(slot Slot, id uint64, status ibv.WCStatus, opcode ibv.WCOpcode, qp uint32) *Completion {
+	e := &c.spare
+	if c.tail-c.head.Load() < c.capacity && !c.Broken.Load() {
+		e = &c.entries[c.tail&c.mask]
+	} else if !c.Ignores && !c.Broken.Swap(true) {
+		c.Broke()
+		c.Core.overruns = append(c.Core.overruns, c)
 	}
-	return &c.entries[c.tail&c.mask]
-}
-
-// NextOf is Next for the completion of the receive before a position.
-func (c *CQ) NextOf(recvs *RecvQueue, position uint32) *Completion {
-	e := c.Next()
-	e.Sends, e.Receives, e.Position = nil, recvs, position
+	e.WC, e.Slot, e.Priv, e.Tag = ibv.WC{}, slot, 0, 0
+	e.WC.WRID, e.WC.Status, e.WC.Opcode, e.WC.QPNum = id, status, opcode, qp
 	return e
 }
 

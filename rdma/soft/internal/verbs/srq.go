@@ -265,9 +265,7 @@ func (s *SRQ) operate(w *ibv.OpsWR) runtime.Errno {
 	if w.Flags&ibv.OPS_SIGNALED == 0 && status == ibv.WC_SUCCESS {
 		return 0
 	}
-	e := s.CQ.Next()
-	*e = resource.Completion{WC: ibv.WC{WRID: w.WRID, Status: status, Opcode: opcode},
-		Slot: resource.Slot{Receives: &t.Ops}}
+	e := s.CQ.Next(resource.Slot{Receives: &t.Ops}, w.WRID, status, opcode, 0)
 	if !t.InStep() {
 		e.WC.WCFlags = ibv.WC_TM_SYNC_REQ
 	}
