@@ -208,10 +208,16 @@ func (w *watch) take(m wire.Message) {
 		w.saw.results = append(w.saw.results, r)
 		w.saw.running = ""
 		log.printf("%s", r)
+		if w.guest.failed != nil && (r.TimedOut || r.Status != 0) {
+			w.guest.failed()
+		}
 	case wire.File:
 		w.files[m.Text] = m.Data
 	case wire.Failed:
 		w.saw.failed = m.Text
+		if w.guest.failed != nil {
+			w.guest.failed()
+		}
 		w.bound(endTime)
 	case wire.Done:
 		w.saw.done = true

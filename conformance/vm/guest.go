@@ -51,6 +51,7 @@ type Guest struct {
 	Passed string
 
 	mayBootAgain bool
+	failed       func()        // optional: called when a program or init has failed
 	bootTime     time.Duration // limit for the first boot; default bootTime
 }
 

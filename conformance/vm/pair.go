@@ -9,12 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // RunPair boots two guests with a network between them, each with its own programs, and returns both outcomes. If a
-// program fails in one guest, that guest ends; the other, which may be waiting for it, is killed after pairGrace. If
-// one needs another boot, both are booted again. Programs that passed before are skipped if both guests run the same
+// program fails in one guest, that guest ends; the other, which may be waiting for it, is killed after pairGrace unless
+// it fails too. If one needs another boot, both are booted again. Programs that passed before are skipped if both guests run the same
 // programs.
 func RunPair(ctx context.Context, guests [2]*Guest) (outcomes [2]*Outcome, err error) {
 	dir, err := os.MkdirTemp("", "goverbs-pair-")
@@ -64,8 +65,25 @@ func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAg
 	defer cancel()
 	var errs [2]error
 	var running sync.WaitGroup
+	var failed [2]atomic.Bool
+	var contexts [2]context.Context
+	var stop [2]context.CancelFunc
+	for host := range guests {
+		contexts[host], stop[host] = context.WithCancel(ctx)
+	}
 	for host, g := range guests {
 		g.mayBootAgain = mayBootAgain
+		fail := func() {
+			if failed[host].Swap(true) {
+				return
+			}
+			time.AfterFunc(pairGrace, func() {
+				if !failed[1-host].Load() {
+					stop[1-host]()
+				}
+			})
+		}
+		g.failed = fail
 		if host == 1 {
 			if err := appear(ctx, g.Socket); err != nil {
 				cancel()
@@ -74,12 +92,12 @@ func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAg
 			}
 		}
 		running.Go(func() {
-			outcomes[host], errs[host] = g.boot(ctx, initrds[host])
+			outcomes[host], errs[host] = g.boot(contexts[host], initrds[host])
 			switch {
 			case isBadBoot(errs[host]):
 				cancel()
 			case errs[host] != nil || outcomes[host].Kind != Passed:
-				time.AfterFunc(pairGrace, cancel)
+				fail()
 			}
 		})
 	}
@@ -95,8 +113,9 @@ func runPair(ctx context.Context, guests [2]*Guest, initrds [2]string, mayBootAg
 	return outcomes, errors.Join(errs[:]...)
 }
 
-// pairGrace is how long a guest continues after the other has failed.
-const pairGrace = 10 * time.Second
+// pairGrace is how long a guest continues after a program has failed in the other. It lets a failure of both sides appear
+// in the output of both.
+const pairGrace = time.Second
 
 // appear waits for the socket that the first guest creates.
 func appear(ctx context.Context, socket string) error {
