@@ -47,7 +47,7 @@ AGAIN ?= false
 .PHONY: test
 test: deps ## run what a change may break; 15 min, then 1 min; NOINSTALL=1 installs no packages
 	@$(if $(NOINSTALL),echo 'NOINSTALL=1: the steps vm$(comma) race$(comma) witness and bench are skipped')
-	@.ci/step together $(MAKE) --no-print-directory -j$(JOBS) --output-sync=recurse $(STEPS:%=step-%)
+	@.ci/lists .ci/step together $(MAKE) --no-print-directory -j$(JOBS) --output-sync=recurse $(STEPS:%=step-%)
 
 .PHONY: test-all
 test-all: ## run make test, every kernel, fuzzing, and test suites of others; 2 h
@@ -74,7 +74,7 @@ bump: ## make FROM (66.0-1@sid, a directory) the primary release; DRY_RUN=1 only
 
 .PHONY: headers
 headers: ## download the pinned headers to headers/cache; FROM=DIR takes them from there; 1 s
-	@$(GEN) headers $(if $(FROM),--from '$(FROM)')
+	@.ci/lists $(GEN) headers $(if $(FROM),--from '$(FROM)')
 
 .PHONY: record
 record: headers ## read the headers again and write the models; 10 s

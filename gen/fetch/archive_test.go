@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ func fakeApt(t *testing.T) string {
 	require.NoError(t, err)
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("FAKE_APT", dir)
+	t.Setenv(EnvLists, "")
 	fresh := target(debian, "bookworm", "", "none:1") + target(debian, "bookworm-updates", "", "none:1") +
 		target(security, "bookworm-security", "", "none:2")
 	write(t, filepath.Join(dir, "targets-fresh"), []byte(fresh))
@@ -86,6 +88,39 @@ func TestFromArchiveListsNeverUpdated(t *testing.T) {
 	require.NoError(t, err)
 	assert.NoError(t, Verify(cache, rel))
 	assert.NotContains(t, calls(t, dir), "URIs: "+security)
+}
+
+// TestFromArchiveShared checks that programs that share lists query a suite and download a package once, and that each
+// architecture has lists of its own.
+func TestFromArchiveShared(t *testing.T) {
+	dir := fakeApt(t)
+	t.Setenv(EnvLists, filepath.Join(t.TempDir(), "lists"))
+	for range 2 {
+		cache, rel, err := fetchRelease(t)
+		require.NoError(t, err)
+		assert.NoError(t, Verify(cache, rel))
+	}
+	log := calls(t, dir)
+	assert.Equal(t, 1, strings.Count(log, " update\n"), log)
+	assert.Equal(t, 1, strings.Count(log, " download libibverbs-dev="), log)
+	assert.Equal(t, 2, strings.Count(log, " indextargets"), log)
+	for range 2 {
+		p, err := OpenPackages(t.Context(), t.TempDir(), "arm64", "sid")
+		require.NoError(t, err)
+		require.NoError(t, p.Use(t.Context(), "sid"))
+		require.NoError(t, p.Unpack(t.Context(), t.TempDir(), "libibverbs-dev"))
+	}
+	log = calls(t, dir)
+	assert.Equal(t, 2, strings.Count(log, " update\n"), log)
+	assert.Contains(t, log, "Architectures: arm64\n")
+	suite(t, dir, "sid", "9.0-2")
+	t.Setenv(EnvLists, "")
+	p, err := OpenPackages(t.Context(), t.TempDir(), "arm64", "sid")
+	require.NoError(t, err)
+	require.NoError(t, p.Use(t.Context(), "sid"))
+	version, err := p.Version(t.Context(), "libibverbs-dev")
+	require.NoError(t, err)
+	assert.Equal(t, "9.0-2", version, "lists that are not shared are new")
 }
 
 // TestFromArchiveLaterSuite checks that the second suite is used if the mirror lacks the first. It has a rebuild of the

@@ -4,8 +4,11 @@ package fetch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,11 +37,11 @@ var debianSuite = regexp.MustCompile(`^(stable|oldstable|oldoldstable|testing|un
 // identify it. Otherwise suites and address do, and there may be several candidates.
 func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 	// without --no-release-info, apt omits sources whose lists were never updated
-	out, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets", "--no-release-info")
+	out, err := a.targets(ctx, "--no-release-info")
 	if err != nil {
 		return nil, err
 	}
-	labelled, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get", "indextargets")
+	labelled, err := a.targets(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +67,39 @@ func (a *apt) mirrors(ctx context.Context, suites []string) ([]mirror, error) {
 		return nil, fmt.Errorf("%s%w; %s", of(a.rel), ErrNoArchive, hint(a.rel))
 	}
 	return best, nil
+}
+
+// targets returns the output of apt-get indextargets, which programs share like lists.
+func (a *apt) targets(ctx context.Context, flags ...string) (string, error) {
+	root := os.Getenv(EnvLists)
+	file := filepath.Join(root, "targets"+strings.Join(flags, ""))
+	if root != "" {
+		if out, err := os.ReadFile(file); err == nil {
+			return string(out), nil
+		}
+	}
+	out, err := a.run(ctx, "reading this machine's apt sources", "", "apt-get",
+		append([]string{"indextargets"}, flags...)...)
+	if err != nil || root == "" {
+		return out, err
+	}
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return "", err
+	}
+	return out, publish(root, file, out)
+}
+
+// publish writes a file that appears atomically. dir is on the same file system.
+func publish(dir, file, text string) error {
+	f, err := os.CreateTemp(dir, "new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
 }
 
 // similarity scores how well a repository matches the Debian archive, from 0 for no match to 100 for a matching Release

@@ -96,6 +96,7 @@ func TestHeadersOfARebuild(t *testing.T) {
 	require.NoError(t, err)
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("FAKE_APT", archive)
+	t.Setenv(fetch.EnvLists, "")
 	require.NoError(t, (&headersCmd{Timeout: time.Minute}).Run(tr))
 	assert.FileExists(t, filepath.Join(tr.cache(), "9.0/include/infiniband/verbs.h"))
 	assert.NoDirExists(t, filepath.Join(tr.cache(), "9.0/lib"))
