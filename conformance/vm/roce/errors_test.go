@@ -23,7 +23,18 @@ func TestErrors(t *testing.T) {
 		require.NoError(e.t, err)
 		return mr.RKey()
 	}
-	impatient := func(attr *ibv.QPAttr) { attr.RNRRetry, attr.RetryCnt, attr.Timeout = 1, 1, 14 }
+	// Timeouts are short only where the requester must give up: on a busy machine, answers may be late.
+	patience := func(want ibv.WCStatus) func(*ibv.QPAttr) {
+		return func(attr *ibv.QPAttr) {
+			attr.RNRRetry, attr.RetryCnt, attr.Timeout = 7, 7, rig.PeerAckTimeout
+			switch want {
+			case ibv.WC_RNR_RETRY_EXC_ERR:
+				attr.RNRRetry = 1
+			case ibv.WC_RETRY_EXC_ERR:
+				attr.RetryCnt, attr.Timeout = 1, 14
+			}
+		}
+	}
 	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		for _, c := range []struct {
 			name  string
@@ -85,7 +96,7 @@ func TestErrors(t *testing.T) {
 				ibv.WC_RETRY_EXC_ERR, ibv.WC_SUCCESS},
 		} {
 			t.Run(c.name, func(t *testing.T) {
-				a, b := pair(t, options{kind: ibv.QPT_RC, change: impatient})
+				a, b := pair(t, options{kind: ibv.QPT_RC, change: patience(c.want)})
 				if c.ready != nil {
 					c.ready(b)
 				}
