@@ -5,6 +5,7 @@ package rdma
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 	"unsafe"
@@ -135,8 +136,8 @@ func TestAllDoesNotAllocate(t *testing.T) {
 	}
 	e := selfConnected(t, ibv.QPT_RC)
 	ctx := t.Context()
-	of := func(n int) float64 {
-		return testing.AllocsPerRun(50, func() {
+	round := func(n int) func() {
+		return func() {
 			e.write(1, n)
 			left := n
 			for wc, err := range e.cq.All(ctx) {
@@ -150,7 +151,14 @@ func TestAllDoesNotAllocate(t *testing.T) {
 					break
 				}
 			}
-		})
+		}
+	}
+	of := func(n int) float64 { // the least of five, since goroutines of other tests may allocate, too
+		least := math.Inf(1)
+		for range 5 {
+			least = min(least, testing.AllocsPerRun(50, round(n)))
+		}
+		return least
 	}
 	assert.Equal(t, of(1), of(16))
 }

@@ -69,14 +69,14 @@ func TestSoftUnknownAddress(t *testing.T) {
 		{Name: "right", Address: netip.MustParseAddr("10.0.0.2")}}})
 	const known = "; the software devices have 10.0.0.2 (right), 127.0.0.1 (left)"
 	start, id := time.Now(), newSoftID(t, f, rdmacm.PS_TCP)
-	err := id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.1:7"), time.Second)
+	err := id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.1:7"), time.Minute)
 	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 	assert.ErrorContains(t, err, "no device has the address"+known+" in this process; use a device soft@ADDRESS "+
 		"to reach others")
 	_, err = bound(t, f, rdmacm.PS_TCP, "127.0.0.9:7")
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	assert.ErrorContains(t, err, "not an address of this machine"+known)
-	assert.Less(t, time.Since(start), 3*time.Second)
+	assert.Less(t, time.Since(start), 30*time.Second)
 	_, err = GetAddrInfoOn(soon(t), f, "middle", "7", Hints{})
 	var unknown *AddrInfoError
 	assert.ErrorAs(t, err, &unknown)

@@ -88,7 +88,7 @@ func TestSoftStreamPeerVanishes(t *testing.T) {
 				_, err = io.Copy(io.Discard, c)
 				assert.Error(t, err)
 				assert.Error(t, <-wrote)
-				assert.Less(t, time.Since(start), 5*time.Second)
+				assert.Less(t, time.Since(start), 20*time.Second)
 				t.Log(err)
 				c.Close()
 			})

@@ -53,6 +53,12 @@ func TestSoftStreamWeight(t *testing.T) {
 		connect()
 	}
 	after := weigh(t)
+	shared := &all[0].(*Conn).shared.all
+	pollers := len((*shared)[waitPolicy{}])
+	goroutines := before.goroutines + pollers + runtime.GOMAXPROCS(0)
+	for try := 0; try < 20 && after.goroutines > goroutines; try++ { // on a busy machine, goroutines may end late
+		after = weigh(t)
+	}
 	ends := 2 * pairs
 	each := func(of func(weight) int) int { return (of(after) - of(before)) / ends }
 	heap, stacks := each(func(w weight) int { return w.heap }), each(func(w weight) int { return w.stacks })
@@ -62,11 +68,9 @@ func TestSoftStreamWeight(t *testing.T) {
 		before.files, after.files)
 	assert.LessOrEqual(t, heap+stacks, 64<<10)
 	assert.LessOrEqual(t, resident, 96<<10+protocol.MinBuffer*3/2)
-	shared := &all[0].(*Conn).shared.all
-	pollers := len((*shared)[waitPolicy{}])
 	need := (ends + 2) * protocol.Entries(new(protocol.Stream), all[0].(*Conn).shared.device)
 	assert.GreaterOrEqual(t, pollers, (need+maxEntries-1)/maxEntries, "no queue overflows")
-	assert.LessOrEqual(t, after.goroutines-before.goroutines, pollers+runtime.GOMAXPROCS(0))
+	assert.LessOrEqual(t, after.goroutines, goroutines)
 	assert.LessOrEqual(t, after.files-before.files, 4*(pollers+runtime.GOMAXPROCS(0)))
 	var closing sync.WaitGroup
 	for one := range min(8, len(all)) {

@@ -3,6 +3,7 @@
 package ticks
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,12 +17,15 @@ import (
 func TestClock(t *testing.T) {
 	for _, counts := range []bool{false, true}[:1+min(1, len(source))] {
 		var all []float64
-		for range 5 { // the machine may be busy
+		for range 50 { // the machine may be busy
 			c, before := start(counts), time.Now()
 			from := c.Now()
 			time.Sleep(20 * time.Millisecond)
 			to, took := c.Now(), time.Since(before)
 			all = append(all, float64(c.Durations()(to-from))/float64(took))
+			if math.Abs(closest(all)-1) < 0.02 {
+				break
+			}
 		}
 		assert.InDelta(t, 1, closest(all), 0.02, "counts: %v: %v", counts, all)
 	}
