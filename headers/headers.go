@@ -7,13 +7,15 @@ package headers
 import (
 	"compress/gzip"
 	"embed"
+	"errors"
 	"io"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 )
 
-//go:embed headers.lock models/*.json.gz macros/*.h shim measured ioctls
+//go:embed headers.lock models/*.json.gz macros/*.h shim freebsd measured ioctls
 var files embed.FS
 
 // Lock returns the text of headers.lock.
@@ -33,16 +35,70 @@ func Primary(project string) string {
 // Shim returns the include directory of our C library headers.
 func Shim() fs.FS { return must(fs.Sub(files, "shim")) }
 
+// ShimOf returns the include directory of our C library headers for a system; "" is Linux. The headers of another
+// system hide Linux's.
+func ShimOf(goos string) fs.FS {
+	if goos == "" {
+		return Shim()
+	}
+	return over{must(fs.Sub(files, goos+"/shim")), Shim()}
+}
+
+// over is the union of two directories. A file of the first hides the file of the same name in the second.
+type over [2]fs.FS
+
+func (o over) Open(name string) (fs.File, error) {
+	f, err := o[0].Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return o[1].Open(name)
+	}
+	return f, err
+}
+
+// ReadDir returns the entries of both directories.
+func (o over) ReadDir(name string) ([]fs.DirEntry, error) {
+	var all []fs.DirEntry
+	found := false
+	for _, dir := range o {
+		entries, err := fs.ReadDir(dir, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		found = true
+		for _, e := range entries {
+			if !slices.ContainsFunc(all, func(a fs.DirEntry) bool { return a.Name() == e.Name() }) {
+				all = append(all, e)
+			}
+		}
+	}
+	if !found {
+		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
+	}
+	slices.SortFunc(all, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return all, nil
+}
+
 // Macros returns the predefined macros of a C compiler for a target (a GOARCH of Linux).
 func Macros(target string) (string, error) {
-	b, err := files.ReadFile("macros/" + target + ".h")
+	return MacrosOf("", target)
+}
+
+// MacrosOf returns the predefined macros of a C compiler for a target of a system; "" is Linux.
+func MacrosOf(goos, target string) (string, error) {
+	b, err := files.ReadFile(path.Join(goos, "macros", target+".h"))
 	return string(b), err
 }
 
 // Targets lists the targets whose predefined macros are recorded, the default target amd64 first.
-func Targets() []string {
+func Targets() []string { return TargetsOf("") }
+
+// TargetsOf lists the targets of a system, "" for Linux, whose predefined macros are recorded, amd64 first.
+func TargetsOf(goos string) []string {
 	var all []string
-	for _, e := range must(files.ReadDir("macros")) {
+	for _, e := range must(files.ReadDir(path.Join(goos, "macros"))) {
 		all = append(all, strings.TrimSuffix(e.Name(), ".h"))
 	}
 	slices.SortStableFunc(all, func(a, b string) int {

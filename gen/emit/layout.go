@@ -21,7 +21,8 @@ var wordTargets = []string{"amd64", "arm64", "loong64", "mips64", "mips64le", "p
 // same on all targets, and one for each group of targets with the same other layouts. For 64-bit Linux targets without
 // a recorded model, it prints a file that fails to compile with an explanation.
 func (e *emitter) layouts() {
-	e.file("layout_linux.go", onTargets(e.plan.Targets), func(f *jen.File) {
+	goos := e.plan.Package.GOOS()
+	e.file("layout_"+goos+".go", e.onTargets(e.plan.Targets), func(f *jen.File) {
 		comment(f, "Each index is a difference that is zero when Go lays the type out as the C compiler does.")
 		f.Var().Id("layout").Index(jen.Lit(1)).Struct()
 		f.Line()
@@ -36,7 +37,7 @@ func (e *emitter) layouts() {
 		for _, i := range group {
 			targets = append(targets, e.plan.Targets[i])
 		}
-		e.file("layout_linux_"+name+".go", onTargets(targets), func(f *jen.File) {
+		e.file("layout_"+goos+"_"+name+".go", e.onTargets(targets), func(f *jen.File) {
 			e.assertAll(f, group[0], func(rec rules.Record) bool { return !onAllTargets(rec) })
 		})
 	}
@@ -46,10 +47,10 @@ func (e *emitter) layouts() {
 			without = append(without, t)
 		}
 	}
-	if len(without) == 0 {
+	if len(without) == 0 || goos != "linux" { // only packages for Linux have functions that use the layouts
 		return
 	}
-	e.file("layout_unsupported.go", onTargets(without), func(f *jen.File) {
+	e.file("layout_unsupported.go", e.onTargets(without), func(f *jen.File) {
 		comment(f, "No layouts were recorded for this 64-bit Linux target, and an unverified layout would corrupt "+
 			"memory. Record its")
 		comment(f, "predefined macros in headers/macros and run make record.")

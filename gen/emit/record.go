@@ -41,7 +41,7 @@ func (e *emitter) variants() {
 		}
 	}
 	for key := range byTargets {
-		e.file("variant_"+key+".go", onTargets(strings.Split(key, "_")), func(f *jen.File) {
+		e.file("variant_"+key+".go", e.onTargets(strings.Split(key, "_")), func(f *jen.File) {
 			for _, rec := range e.plan.Records {
 				for _, v := range rec.Variants[1:] {
 					if strings.Join(v.Targets, "_") == key {
@@ -50,7 +50,7 @@ func (e *emitter) variants() {
 				}
 			}
 		})
-		e.file("variant_"+key+"_default.go", "!("+onTargets(strings.Split(key, "_"))+")", func(f *jen.File) {
+		e.file("variant_"+key+"_default.go", "!("+e.onTargets(strings.Split(key, "_"))+")", func(f *jen.File) {
 			for _, rec := range e.plan.Records {
 				if len(rec.Variants) > 1 && strings.Join(rec.Variants[1].Targets, "_") == key {
 					if len(rec.Variants) > 2 {
@@ -66,11 +66,12 @@ func (e *emitter) variants() {
 }
 
 // onTargets returns the build constraint for targets.
-func onTargets(targets []string) string {
+func (e *emitter) onTargets(targets []string) string {
+	goos := e.plan.Package.GOOS()
 	if len(targets) == 1 {
-		return "linux && " + targets[0]
+		return goos + " && " + targets[0]
 	}
-	return "linux && (" + strings.Join(targets, " || ") + ")"
+	return goos + " && (" + strings.Join(targets, " || ") + ")"
 }
 
 func (e *emitter) record(f *jen.File, rec rules.Record, v rules.Variant) {

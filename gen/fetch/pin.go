@@ -23,7 +23,7 @@ func Pin(dir string, rel *Release) error {
 	if err != nil {
 		return err
 	}
-	if src.tree {
+	if src.tree && project.Named(rel.Project).Pages() {
 		return fmt.Errorf("pin %s: %s is a source tree without the man pages that the build creates; unpack "+
 			"the packages", rel, dir)
 	}
@@ -103,6 +103,10 @@ func pinPackage(src *source, p *Package, spec *project.Package, later []string) 
 func (s *source) headerNames(patterns []string) ([]string, error) {
 	var names []string
 	for _, pattern := range patterns {
+		if s.tree && slices.ContainsFunc(s.find(pattern), isFile) { // a tree has other paths than an include directory
+			names = append(names, pattern)
+			continue
+		}
 		found, err := bounded.Glob(s.dir, pattern)
 		if err != nil {
 			return nil, err

@@ -24,11 +24,17 @@ func Published(of, dir string) (map[string][]string, error) {
 		return nil, err
 	}
 	all := map[string][]string{}
-	for _, spec := range project.Named(of).Packages {
+	p := project.Named(of)
+	for _, spec := range p.Packages {
 		var names []string
-		if src.tree {
+		switch {
+		case src.tree && p.GOOS != "": // its build files are not read, and the patterns are names
+			names = slices.DeleteFunc(slices.Clone(spec.Headers), func(h string) bool {
+				return !slices.ContainsFunc(src.find(h), isFile)
+			})
+		case src.tree:
 			names, err = src.publishedFor(spec)
-		} else {
+		default:
 			names, err = src.matching(spec.Headers)
 		}
 		if err != nil {
@@ -55,7 +61,7 @@ func (s *source) matching(patterns []string) (names []string, err error) {
 // belong to neither package.
 func (s *source) publishedFor(spec project.Package) ([]string, error) {
 	var names []string
-	for _, pattern := range treeDirs {
+	for _, pattern := range s.folders {
 		if pattern == "kernel-headers/rdma" {
 			pattern = path.Dir(pattern)
 		}

@@ -23,15 +23,12 @@ import (
 // source is a directory of headers, man pages and libraries.
 type source struct {
 	dir         string
-	tree        bool // an rdma-core source tree
+	tree        bool     // a source tree
+	folders     []string // of a source tree: see project.Project
 	find        func(header string) []string
 	pageDirs    []string
 	libraryDirs []string // none for a source tree
 }
-
-// treeDirs are the directories of a source tree that contain installed headers and, in their subdirectory man/, man
-// pages.
-var treeDirs = []string{"libibverbs", "librdmacm", "kernel-headers/rdma", "providers/*"}
 
 // openSource accepts an include directory of a project, a directory of unpacked packages, and a source tree.
 func openSource(of, dir string) (*source, error) {
@@ -44,7 +41,7 @@ func openSource(of, dir string) (*source, error) {
 		return nil, err
 	}
 	if p.Tree != "" && isFile(filepath.Join(dir, p.Tree)) {
-		return openTree(dir)
+		return openTree(dir, p.Folders)
 	}
 	for _, below := range []string{".", "include", "usr/include"} {
 		inc := filepath.Join(dir, below)
@@ -66,10 +63,10 @@ func openSource(of, dir string) (*source, error) {
 		dir, p.Mark, of, p.Tree)
 }
 
-func openTree(dir string) (*source, error) {
-	s := &source{dir: dir, tree: true}
+func openTree(dir string, folders []string) (*source, error) {
+	s := &source{dir: dir, tree: true, folders: folders}
 	var dirs []string
-	for _, pattern := range treeDirs {
+	for _, pattern := range folders {
 		found, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return nil, err

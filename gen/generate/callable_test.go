@@ -19,6 +19,10 @@ func TestCallable(t *testing.T) {
 	res := fromModels(t)
 	total := 0
 	for _, h := range res.Coverage {
+		if h.GOOS != "linux" { // no package calls its functions
+			assert.Zero(t, h.By[Callable].Total, h.Header)
+			continue
+		}
 		n := h.By[Callable]
 		assert.Equal(t, n.Total, n.Emitted, h.Header)
 		assert.Equal(t, n.Total, h.By["functions"].Total+h.By["inline functions"].Total, h.Header)

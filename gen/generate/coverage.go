@@ -28,6 +28,7 @@ type Count struct {
 
 // HeaderCoverage counts the declarations of one header.
 type HeaderCoverage struct {
+	GOOS   string // "linux"
 	Header string
 	By     map[string]*Count // kind → counts
 }
@@ -48,11 +49,12 @@ func cover(res *Result) ([]HeaderCoverage, error) {
 				return nil, err
 			}
 		}
-		for _, h := range res.headers() {
+		for i := range plan.Model.Headers {
+			h := &plan.Model.Headers[i]
 			if h.Support || !slices.Contains(plan.Package.Headers, h.Name) {
 				continue
 			}
-			c := HeaderCoverage{Header: h.Name, By: map[string]*Count{}}
+			c := HeaderCoverage{GOOS: plan.Package.GOOS(), Header: h.Name, By: map[string]*Count{}}
 			for _, kind := range Kinds {
 				c.By[kind] = &Count{}
 			}
@@ -73,17 +75,6 @@ func cover(res *Result) ([]HeaderCoverage, error) {
 			strings.Join(missing, "\n\t"))
 	}
 	return all, nil
-}
-
-// headers returns the headers of all models.
-func (res *Result) headers() []*model.Header {
-	var all []*model.Header
-	for _, r := range res.Primary {
-		for i := range r.Headers {
-			all = append(all, &r.Headers[i])
-		}
-	}
-	return all
 }
 
 // source holds the declarations in the generated files of a package.

@@ -71,7 +71,7 @@ func FromModels(from Sources, primary ...string) (*Result, error) {
 		inputs = append(inputs, rules.Input{Release: found[0], Path: path, Text: text, Measured: answers,
 			Ioctls: ioctls, Recorded: recorded})
 	}
-	return FromInputs(inputs, rules.Packages, exceptions)
+	return FromInputs(inputs, rules.All(), exceptions)
 }
 
 // CheckPinned checks that a directory contains models of exactly the pinned releases, given as file names, since
@@ -115,7 +115,10 @@ func FromInputs(inputs []rules.Input, packages []rules.Package, exceptions *rule
 // emit prints the packages of types, the packages of functions, and the witness concurrently.
 func (res *Result) emit() error {
 	print := map[string]func() (emit.Files, error){
-		"witness": func() (emit.Files, error) { return emit.Witness(res.Plans) },
+		"witness": func() (emit.Files, error) {
+			return emit.Witness(slices.DeleteFunc(slices.Clone(res.Plans),
+				func(p *rules.Plan) bool { return p.Package.GOOS() != "linux" }))
+		},
 	}
 	for _, plan := range res.Plans {
 		print[plan.Package.Name] = func() (emit.Files, error) { return emit.Package(plan) }

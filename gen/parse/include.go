@@ -41,7 +41,7 @@ func (src Source) checkIncludes(name, text string) error {
 				d[1], d[2])
 		}
 		for _, included := range []string{m[1], m[2], path.Join(path.Dir(name), m[2])} {
-			if included = path.Clean(included); !upstream(included) {
+			if included = path.Clean(included); !src.upstream(included) {
 				continue
 			}
 			inner, err := fs.ReadFile(src.Include, included)

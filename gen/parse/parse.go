@@ -24,13 +24,14 @@ import (
 
 // Source describes the input.
 type Source struct {
+	Project string // name of the project; if empty, it follows from the headers' names
 	Release string // name of the release in the model
 	Include fs.FS  // include directory that holds the upstream headers
 	Name    string // name of that directory in errors
 	// Headers are the public headers of the project, as written between < and >. Headers of other projects that they
 	// include are parsed for their types but not recorded.
 	Headers []string
-	Targets []string // GOARCH values; headers.Targets() if empty
+	Targets []string // GOARCH values; those with recorded macros if empty
 
 	checked *sync.Map // header → result of checkText, shared by all targets
 }
@@ -38,7 +39,7 @@ type Source struct {
 // Read parses the headers for every target and merges the results. Targets may differ only in sizes and offsets.
 func Read(src Source) (*model.Release, error) {
 	if len(src.Targets) == 0 {
-		src.Targets = headers.Targets()
+		src.Targets = headers.TargetsOf(src.goos())
 	}
 	src.checked = &sync.Map{}
 	src.dropLater()
@@ -85,6 +86,9 @@ func Read(src Source) (*model.Release, error) {
 
 // project returns the name of the project that installs the headers.
 func (src Source) project() string {
+	if src.Project != "" {
+		return src.Project
+	}
 	if len(src.Headers) > 0 {
 		if p := project.Of(src.Headers[0]); p != nil {
 			return p.Name
@@ -93,9 +97,29 @@ func (src Source) project() string {
 	return ""
 }
 
+// goos returns the system of the project if it is not Linux, and "" otherwise.
+func (src Source) goos() string {
+	if p := project.Named(src.project()); p != nil {
+		return p.GOOS
+	}
+	return ""
+}
+
+// of returns the project of a header that the headers include, or nil. A project of another system than Linux includes
+// only its own headers and those of the C library.
+func (src Source) of(header string) *project.Project {
+	if src.goos() == "" {
+		return project.Of(header)
+	}
+	if p := project.Named(src.project()); p.Has(header) {
+		return p
+	}
+	return nil
+}
+
 // install returns a hint to install the header's package, or "" if unknown.
-func install(header string) string {
-	if p := project.Of(header); p != nil {
+func (src Source) install(header string) string {
+	if p := src.of(header); p != nil && p.GOOS == "" {
 		return "install " + p.PackageOf(header) + ", or "
 	}
 	return ""
@@ -121,7 +145,7 @@ func (src Source) check() error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			missing = append(missing, fmt.Errorf("%s: no such header; %sname another "+
-				"include directory (%w)", path.Join(src.Name, name), install(name), err))
+				"include directory (%w)", path.Join(src.Name, name), src.install(name), err))
 		case err != nil:
 			missing = append(missing, fmt.Errorf("%s: %w", path.Join(src.Name, name), err))
 		default:
@@ -155,11 +179,11 @@ func convertTarget(src Source, target string) (r *reader, err error) {
 
 // parseTarget parses the headers for a target.
 func parseTarget(src Source, target string) (*reader, error) {
-	abi, err := targetABI(target)
+	abi, err := targetABI(src.goos(), target)
 	if err != nil {
 		return nil, err
 	}
-	macros, err := headers.Macros(target)
+	macros, err := headers.MacrosOf(src.goos(), target)
 	if err != nil {
 		return nil, noMacros(target)
 	}
@@ -231,13 +255,13 @@ func rejectPragma(tokens []cc.Token) error {
 }
 
 // targetABI returns cc's description of a target, including the big-endian variants of two targets, which cc lacks.
-func targetABI(target string) (*cc.ABI, error) {
+func targetABI(goos, target string) (*cc.ABI, error) {
 	littleEndian := map[string]string{"mips64": "mips64le", "ppc64": "ppc64le"}
 	known := target
 	if t, ok := littleEndian[target]; ok {
 		known = t
 	}
-	abi, err := cc.NewABI("linux", known)
+	abi, err := cc.NewABI(cmp.Or(goos, "linux"), known)
 	if err != nil {
 		return nil, fmt.Errorf("target %s: %w", target, err)
 	}
@@ -266,8 +290,8 @@ func (o *overlay) Open(name string) (fs.File, error) {
 	dir, rest, _ := strings.Cut(path.Clean(name), "/")
 	switch {
 	case dir == shimDir && rest != "" && !o.src.reads(rest):
-		return headers.Shim().Open(rest)
-	case dir != includeDir || !upstream(rest):
+		return headers.ShimOf(o.src.goos()).Open(rest)
+	case dir != includeDir || !o.src.upstream(rest):
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	}
 	text, err := fs.ReadFile(o.src.Include, rest)
@@ -284,7 +308,7 @@ func (o *overlay) Open(name string) (fs.File, error) {
 // reads reports whether a header belongs to the project that is being parsed. Headers of other projects come from the
 // shim.
 func (src Source) reads(header string) bool {
-	p := project.Of(header)
+	p := src.of(header)
 	return p != nil && p.Name == src.project()
 }
 
@@ -304,4 +328,4 @@ func (src Source) checkText(name, text string) error {
 
 // upstream reports whether a known project installs the header. All other headers belong to the C library or the
 // kernel; the shim replaces them.
-func upstream(name string) bool { return project.Of(name) != nil }
+func (src Source) upstream(name string) bool { return src.of(name) != nil }

@@ -12,7 +12,6 @@ import (
 	"modernc.org/token"
 
 	"github.com/goverbs/goverbs/gen/model"
-	"github.com/goverbs/goverbs/gen/project"
 )
 
 // reader converts the syntax tree of one target to model headers.
@@ -146,7 +145,7 @@ func (r *reader) where(pos token.Position) (name string, public bool, err error)
 
 // foreign reports whether a header belongs to another project. Its declarations are in that project's model.
 func (r *reader) foreign(header string) bool {
-	p := project.Of(header)
+	p := r.src.of(header)
 	return p != nil && p.Name != r.src.project()
 }
 
@@ -311,6 +310,7 @@ func (r *reader) readDeclaration(d *cc.ExternalDeclaration) error {
 			if err := r.recordFunc(header, decl, nil); err != nil {
 				return err
 			}
+		case decl.IsStatic(): // each file that includes the header has its own
 		default:
 			return fmt.Errorf("%s: %s: a variable (%s) is not supported", r.pos(decl.Position()),
 				decl.Name(), decl.Type())

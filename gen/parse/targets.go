@@ -27,7 +27,7 @@ func (src Source) targetGroups() ([][]string, error) {
 	var groups [][]string
 	groupOf := map[string]int{} // input → group
 	for _, target := range src.Targets {
-		input, err := parserInput(target, mentioned)
+		input, err := src.parserInput(target, mentioned)
 		if err != nil {
 			return nil, err
 		}
@@ -43,12 +43,12 @@ func (src Source) targetGroups() ([][]string, error) {
 }
 
 // parserInput returns everything in the parser's input that depends on the target.
-func parserInput(target string, mentioned map[string]bool) (string, error) {
-	abi, err := targetABI(target)
+func (src Source) parserInput(target string, mentioned map[string]bool) (string, error) {
+	abi, err := targetABI(src.goos(), target)
 	if err != nil {
 		return "", err
 	}
-	text, err := headers.Macros(target)
+	text, err := headers.MacrosOf(src.goos(), target)
 	if err != nil {
 		return "", noMacros(target)
 	}
@@ -100,11 +100,11 @@ func (src Source) identifiers() (map[string]bool, error) {
 	for _, id := range identifier.FindAllString(builtins, -1) {
 		all[id] = true
 	}
-	err := fs.WalkDir(headers.Shim(), ".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(headers.ShimOf(src.goos()), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		return scan(headers.Shim(), path)
+		return scan(headers.ShimOf(src.goos()), path)
 	})
 	if err != nil {
 		return nil, err

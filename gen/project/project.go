@@ -17,14 +17,19 @@ import (
 // Project is a project whose headers are read.
 type Project struct {
 	Name string // "rdma-core"
+	// GOOS is the system whose C headers and layouts the project has; "" for Linux. Its headers have names that Linux's
+	// have too, so Of never returns it.
+	GOOS string
 	// Prefix precedes the release in file and directory names: headers/models/librpma-1.3.0.json.
 	Prefix string
 	// Installs are path.Match patterns for the headers that it installs. Mark identifies an include directory of the
 	// project.
 	Installs []string
 	Mark     string
-	// Tree is a file that identifies a source tree, or "" if source trees cannot be read.
-	Tree string
+	// Tree is a file that identifies a source tree, or "" if source trees cannot be read. Folders are patterns for the
+	// directories of a tree that contain installed headers and, in their subdirectory man/, man pages.
+	Tree    string
+	Folders []string
 	// PkgConfig is the base name of the .pc file that contains the version. Version extracts the release: 65.0 from
 	// 1.18.65.0.
 	PkgConfig string
@@ -71,6 +76,7 @@ var All = []*Project{
 		PkgConfig: "libibverbs",
 		Version:   regexp.MustCompile(`(?m)^Version: *[0-9]+\.[0-9]+\.([0-9]+(?:\.[0-9]+)+)\s*$`),
 		Tree:      "libibverbs/verbs.h",
+		Folders:   []string{"libibverbs", "librdmacm", "kernel-headers/rdma", "providers/*"},
 		Later: []string{"infiniband/manadv.h", "manadv_*.3", "infiniband/hnsdv.h", "hnsdv_*.3",
 			"infiniband/ionic_dv.h", "ionic_dv_*.3"},
 		Tables: true,
@@ -123,6 +129,28 @@ var All = []*Project{
 			},
 		},
 	},
+	{
+		Name:   "freebsd",
+		GOOS:   "freebsd",
+		Prefix: "freebsd-",
+		Installs: []string{"infiniband/verbs.h", "infiniband/opcode.h", "infiniband/sa.h", "infiniband/ib.h",
+			"rdma/rdma_cma.h", "rdma/rdma_verbs.h"},
+		Mark:    "infiniband/verbs.h",
+		Tree:    "contrib/ofed/libibverbs/verbs.h",
+		Folders: []string{"contrib/ofed/libibverbs", "contrib/ofed/librdmacm"},
+		Packages: []Package{
+			{
+				Name: "freebsd-src",
+				Headers: []string{"infiniband/verbs.h", "infiniband/opcode.h", "infiniband/sa.h", "infiniband/ib.h",
+					"rdma/rdma_cma.h", "rdma/rdma_verbs.h"},
+			},
+		},
+	},
+}
+
+// Linux returns the projects whose headers are those of Linux.
+func Linux() []*Project {
+	return slices.DeleteFunc(slices.Clone(All), func(p *Project) bool { return p.GOOS != "" })
 }
 
 // Named returns the project of that name, or nil.
@@ -139,17 +167,18 @@ func Unknown(name string) error {
 	return fmt.Errorf("unknown project %q; gen/project has %s", name, strings.Join(Names(), ", "))
 }
 
-// Of returns the project that installs a header, named as between < and >, or nil.
+// Of returns the project that installs a header on Linux, named as between < and >, or nil.
 func Of(header string) *Project {
 	for _, p := range All {
-		if p.installs(header) {
+		if p.GOOS == "" && p.Has(header) {
 			return p
 		}
 	}
 	return nil
 }
 
-func (p *Project) installs(header string) bool {
+// Has reports whether the project installs a header.
+func (p *Project) Has(header string) bool {
 	return slices.ContainsFunc(p.Installs, func(pattern string) bool {
 		ok, _ := path.Match(pattern, header) // a test checks that the pattern is valid
 		return ok

@@ -26,7 +26,7 @@ import (
 // errors. If man is nil, the model has no tables and no page names.
 func Release(of *project.Project, release string, include fs.FS, includeName string, man fs.FS,
 	manName string) (*model.Release, error) {
-	r, err := parse.Read(parse.Source{Release: release, Include: include, Name: includeName,
+	r, err := parse.Read(parse.Source{Project: of.Name, Release: release, Include: include, Name: includeName,
 		Headers: rules.PublicHeaders(of.Name)})
 	if err != nil {
 		return nil, err

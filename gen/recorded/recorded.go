@@ -75,7 +75,7 @@ func Tables(names ...string) ([]*rules.Grid, error) {
 	if err != nil {
 		return nil, err
 	}
-	plans, _, err := rules.Plans(inputs, rules.Packages, exceptions)
+	plans, _, err := rules.Plans(inputs, rules.All(), exceptions)
 	if err != nil {
 		return nil, err
 	}

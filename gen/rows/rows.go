@@ -81,6 +81,20 @@ func Read(name, text string, form Form) *File {
 	return f
 }
 
+// Filter returns the file with only the rows that keep accepts. The rows are shared: one that has an effect through the
+// result has one on f.
+func (f *File) Filter(keep func(*Row) bool) *File {
+	some := *f
+	some.Rows, some.by = nil, map[string]*Row{}
+	for _, row := range f.Rows {
+		if keep(row) {
+			some.Rows = append(some.Rows, row)
+			some.by[f.key(row)] = row
+		}
+	}
+	return &some
+}
+
 // Columns splits a line at |.
 func Columns(line string) []string { return split(line, "|") }
 

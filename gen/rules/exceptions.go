@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/rows"
 )
 
@@ -92,6 +93,32 @@ func isValue(argument string) bool {
 	name, number, _ := strings.Cut(argument, "=")
 	_, err := strconv.ParseUint(number, 10, 32)
 	return token.IsExported(name) && token.IsIdentifier(name) && err == nil
+}
+
+// of returns the rows for a release of a project for another system than Linux: those about enumerations that it does not
+// declare are Linux's.
+func (x *Exceptions) of(r *model.Release) *Exceptions {
+	declared := map[string]bool{}
+	for _, row := range x.Rows {
+		if prefix, ok := strings.CutPrefix(row.Columns[0], "macros "); ok {
+			declared[prefix] = true
+		}
+	}
+	for _, h := range r.Headers {
+		for _, e := range h.Enums {
+			declared[e.Tag] = true
+			declared[e.Enumerators[0].Name] = true
+		}
+	}
+	return &Exceptions{x.Filter(func(row *rows.Row) bool {
+		switch e := exceptionOf(row); e.Action {
+		case Given:
+			return false
+		case Holds, Plain:
+			return e.Argument == "" || declared[e.Argument]
+		}
+		return true
+	})}
 }
 
 // find returns the exception for a C name and marks it as used. It returns nil if there is no such exception.

@@ -50,6 +50,20 @@ var scalars = map[string]string{
 	"intptr_t": "int64",
 }
 
+// foreignScalars has the C types that differ from Linux's, by system.
+var foreignScalars = map[string]map[string]string{
+	"freebsd": {"sa_family_t": "uint8"},
+}
+
+// scalar returns the Go type of a C type of the package's system.
+func (r *resolver) scalar(c string) (name string, ok bool) {
+	if name, ok = foreignScalars[r.pkg.GOOS()][c]; ok {
+		return name, true
+	}
+	name, ok = scalars[c]
+	return name, ok
+}
+
 // goType translates the C type of a member.
 func (r *resolver) goType(spelled string) (GoType, error) {
 	t, err := model.ParseType(spelled)
@@ -64,7 +78,7 @@ func (r *resolver) goType(spelled string) (GoType, error) {
 		g.Name, g.Pointers = "uintptr", t.Pointers-1
 		return g, nil
 	}
-	if name, ok := scalars[t.Base]; ok {
+	if name, ok := r.scalar(t.Base); ok {
 		g.Name = name
 		if strings.HasPrefix(name, "BE") {
 			g.Import = r.plan.Shared

@@ -262,7 +262,8 @@ func (r *resolver) alignOf(f *model.Field, target string) int64 {
 		}
 	}
 	if size == 0 { // a flexible array has the alignment of its elements
-		size = scalarSize[scalars[t.Base]]
+		name, _ := r.scalar(t.Base)
+		size = scalarSize[name]
 	}
 	return max(size, 1)
 }

@@ -5,6 +5,7 @@
 package rules
 
 import (
+	"path"
 	"slices"
 
 	"github.com/goverbs/goverbs/gen/project"
@@ -17,10 +18,13 @@ type Package struct {
 	Headers  []string // the headers that it covers, as written between < and >; all belong to one project
 	Imports  []string // the packages whose types it uses; the first one also provides the byte-order and address types
 	Synopsis string   // completes "Package ibv …"
-	Verbs    *Verbs   // the package of functions; nil for none
+	Of       string   // the headers' project, if their names do not identify it
+	// Methods are the files of gen/emit/internal/methods/NAME with its hand-written methods; nil for all.
+	Methods []string
+	Verbs   *Verbs // the package of functions; nil for none
 }
 
-// Packages lists the generated packages. A header of a project in gen/project that is not listed here is rejected when
+// Packages lists the generated packages for Linux. A header of a project in gen/project that is not listed here is rejected when
 // another header of that project includes it.
 var Packages = []Package{
 	{
@@ -114,8 +118,46 @@ var Packages = []Package{
 	},
 }
 
+// Foreign lists the generated packages for other systems than Linux: types, constants and tables of functions. They
+// call no library.
+var Foreign = []Package{
+	{
+		Name:     "freebsd/ibv",
+		Of:       "freebsd",
+		Prefixes: []string{"ibv_", "IBV_"},
+		Headers:  []string{"infiniband/verbs.h", "infiniband/opcode.h"},
+		Methods:  []string{"gid.go"},
+		Synopsis: "provides the types and constants of FreeBSD's libibverbs, in the C layout of 64-bit FreeBSD",
+	},
+	{
+		Name:     "freebsd/rdmacm",
+		Of:       "freebsd",
+		Prefixes: []string{"rdma_", "RDMA_"},
+		Headers:  []string{"rdma/rdma_cma.h", "rdma/rdma_verbs.h", "infiniband/sa.h", "infiniband/ib.h"},
+		Imports:  []string{"freebsd/ibv"},
+		Synopsis: "provides the types and constants of FreeBSD's librdmacm, in the C layout of 64-bit FreeBSD",
+	},
+}
+
+// All lists the packages for Linux, followed by those for other systems.
+func All() []Package { return slices.Concat(Packages, Foreign) }
+
+// Ident returns the name in the package clause.
+func (p Package) Ident() string { return path.Base(p.Name) }
+
+// GOOS returns the system whose layouts the package has.
+func (p Package) GOOS() string {
+	if of := project.Named(p.Project()); of != nil && of.GOOS != "" {
+		return of.GOOS
+	}
+	return "linux"
+}
+
 // Project returns the project of the package's headers.
 func (p Package) Project() string {
+	if p.Of != "" {
+		return p.Of
+	}
 	if len(p.Headers) > 0 {
 		if of := project.Of(p.Headers[0]); of != nil {
 			return of.Name
@@ -132,7 +174,7 @@ func Calling() []Package {
 // PublicHeaders returns the headers of a project that are read, without duplicates.
 func PublicHeaders(project string) []string {
 	var all []string
-	for _, p := range Packages {
+	for _, p := range All() {
 		if p.Project() == project {
 			all = append(all, p.Headers...)
 		}

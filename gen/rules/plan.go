@@ -149,6 +149,9 @@ type goName struct{ Import, Name string }
 
 // Resolve plans a package. earlier contains the plans of the packages that it imports.
 func Resolve(p Package, in Input, exceptions *Exceptions, earlier []*Plan) (*Plan, error) {
+	if p.GOOS() != "linux" {
+		exceptions = exceptions.of(in.Release)
+	}
 	r := &resolver{
 		pkg: p, in: in, exceptions: exceptions,
 		since: newHistory(in.Recorded.Of(in.Release.Project)),

@@ -27,7 +27,11 @@ func TestCommentsThatNameEnums(t *testing.T) {
 	for _, pattern := range []string{"include/infiniband/*.h", "include/rdma/*.h", "man/*.3"} {
 		found, err := filepath.Glob(filepath.Join("../../headers/cache/*", pattern))
 		require.NoError(t, err)
-		files = append(files, found...)
+		for _, file := range found {
+			if !strings.Contains(file, "/freebsd-") { // rdma-core has all of its members
+				files = append(files, file)
+			}
+		}
 	}
 	if len(files) == 0 {
 		t.Skip("headers/cache is empty; make headers fills it")

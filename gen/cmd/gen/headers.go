@@ -114,6 +114,10 @@ func (c *headersCmd) provide(t tree, rel *fetch.Release) error {
 	} else {
 		logf("headers/cache does not match its pins, downloading it again:\n%v", damaged)
 	}
+	if project.Named(rel.Project).GOOS != "" { // no Debian archive has them
+		logf("not in headers/cache, its headers are not compared; take them from a source tree with make headers FROM=DIR")
+		return damaged
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
 	err := fetch.FromArchive(ctx, rel, t.cache(), log)
@@ -143,7 +147,8 @@ type pinCmd struct {
 	Project string        `help:"Project of the release." default:"rdma-core" placeholder:"NAME"`
 	Release string        `required:"" help:"Name of the release: 56.1." placeholder:"NAME"`
 	Version string        `required:"" help:"Version of its Debian packages: 56.1-1." placeholder:"VERSION"`
-	Suite   []string      `required:"" help:"Archive suites that have this version: trixie." placeholder:"SUITE"`
+	Suite   []string      `help:"Archive suites that have this version: trixie." placeholder:"SUITE"`
+	From    string        `help:"Read the files from a directory, not from the archive." placeholder:"DIR"`
 	Primary bool          `help:"Make it the primary release, the source of generated/."`
 	Timeout time.Duration `help:"Download timeout." default:"5m"`
 }
@@ -160,7 +165,18 @@ func (c *pinCmd) Run(t tree) error {
 	if err != nil {
 		return err
 	}
+	switch {
+	case c.From == "" && of.GOOS != "":
+		return usagef("--project %s needs --from DIR, since no Debian archive has its headers", of.Name)
+	case c.From == "" && len(c.Suite) == 0:
+		return usagef("pin needs --suite or --from")
+	case c.From != "" && len(c.Suite) == 0:
+		c.Suite = []string{"none"}
+	}
 	rel := unpinnedRelease(of, c.Release, c.Version, c.Suite)
+	if c.From != "" {
+		return c.pin(t, lock, of, rel, c.From)
+	}
 	dir, err := os.MkdirTemp("", "goverbs-pin-")
 	if err != nil {
 		return err
@@ -172,6 +188,11 @@ func (c *pinCmd) Run(t tree) error {
 		func(format string, args ...any) { fmt.Printf(format+"\n", args...) }); err != nil {
 		return err
 	}
+	return c.pin(t, lock, of, rel, dir)
+}
+
+// pin records the checksums of the files in dir.
+func (c *pinCmd) pin(t tree, lock *fetch.Lock, of *project.Project, rel *fetch.Release, dir string) error {
 	if err := fetch.Pin(dir, rel); err != nil {
 		return err
 	}

@@ -40,7 +40,11 @@ func (c *summaryCmd) Run(t tree) error {
 			if n.Total == 0 {
 				continue
 			}
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t\n", h.Header, kind, n.Total, n.Emitted, n.Excepted, len(n.Missing))
+			name := h.Header
+			if h.GOOS != "linux" {
+				name = h.GOOS + " " + name
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t\n", name, kind, n.Total, n.Emitted, n.Excepted, len(n.Missing))
 			add(&sum, n)
 		}
 	}
@@ -69,6 +73,9 @@ func printHeaders(w io.Writer, res *generate.Result) {
 	lines := map[string]*line{}
 	for _, h := range res.Coverage {
 		dir := path.Join("/usr/include", path.Dir(h.Header))
+		if h.GOOS != "linux" {
+			dir = h.GOOS + " " + dir
+		}
 		if lines[dir] == nil {
 			dirs, lines[dir] = append(dirs, dir), new(line)
 		}

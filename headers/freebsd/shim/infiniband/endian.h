@@ -1,0 +1,2 @@
+/* Our own minimal <infiniband/endian.h> of FreeBSD. */
+#include <endian.h>
