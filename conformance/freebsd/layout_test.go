@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package freebsd compares the model of FreeBSD's verbs headers, from which generated/freebsd is generated, with clang
-// for FreeBSD's targets. Nothing here runs on FreeBSD.
 package freebsd
 
 import (
@@ -10,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/goverbs/goverbs/conformance/house/targets"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/headers"
@@ -104,6 +104,19 @@ func theirLibrary(t *testing.T, tree, target string) string {
 	return dir + ":" + filepath.Join(tree, "include") + ":" + filepath.Join(tree, "sys")
 }
 
+// TestSystem: for each target, the layouts that generated/freebsd asserts hold in Go, and those of socket addresses and
+// times are those of package syscall.
+func TestSystem(t *testing.T) {
+	t.Parallel()
+	checker, err := targets.New("../..")
+	require.NoError(t, err)
+	for _, target := range primary(t).Targets {
+		t.Run(target, func(t *testing.T) {
+			assert.NoError(t, checker.Check("freebsd", target, "conformance/freebsd"))
+		})
+	}
+}
+
 // TestClangAgrees: clang, for each target, lays out FreeBSD's headers as the model says, and every constant, prototype
 // and enumeration is the same.
 func TestClangAgrees(t *testing.T) {
@@ -130,5 +143,31 @@ func TestClangAgrees(t *testing.T) {
 			}
 			check(t, theirLibrary(t, tree, target))
 		})
+	}
+}
+
+// TestDrift: a header that differs from the model is reported, for each target.
+func TestDrift(t *testing.T) {
+	t.Parallel()
+	r := primary(t)
+	dir := cached(t, r)
+	changed := t.TempDir()
+	require.NoError(t, os.CopyFS(changed, os.DirFS(dir)))
+	file := filepath.Join(changed, "infiniband/verbs.h")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	const was, is = "\tint\t\t\tnum_comp_vectors;\n", "\tint\t\t\tnum_comp_vectors[3];\n"
+	require.Equal(t, 1, strings.Count(string(text), was))
+	require.NoError(t, os.Chmod(file, 0o644))
+	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(string(text), was, is, 1)), 0o644))
+	for _, target := range r.Targets {
+		report, err := verbsabi.CWitness(context.Background(), clang(t, r, target), changed+":"+ourLibrary(t), r, target)
+		require.NoError(t, err)
+		var found []string
+		for _, m := range report.Mismatches {
+			found = append(found, m.Item.String())
+		}
+		assert.Contains(t, found, "ibv_context,mutex,offset", target)
+		assert.Contains(t, found, "ibv_context,,size", target)
 	}
 }

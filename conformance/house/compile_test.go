@@ -19,9 +19,9 @@ import (
 
 // TestEveryTarget type-checks the generated packages, the call layer and packages above it for every GOOS and GOARCH.
 // Targets without C must compile; calls return an error there. On 64-bit Linux the check includes layout assertions for
-// each target. make test-all checks all packages for all targets. Otherwise, Linux targets with identical files and
-// type sizes are checked once apart from layouts, and one target of each other system. Without GOVERBS_LONG, which make
-// test sets, only four targets are checked.
+// each target, and so does the check of generated/freebsd on FreeBSD. make test-all checks all packages for all targets.
+// Otherwise, Linux targets with identical files and type sizes are checked once apart from layouts, and one target of
+// each other system. Without GOVERBS_LONG, which make test sets, only four targets are checked, and generated/freebsd.
 func TestEveryTarget(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("go", "tool", "dist", "list").Output()
@@ -40,7 +40,7 @@ func TestEveryTarget(t *testing.T) {
 	seen := map[string]bool{}
 	long := os.Getenv("GOVERBS_LONG") != ""
 	if !long {
-		all = []string{"linux/386", "linux/arm64", "windows/amd64", "darwin/arm64"}
+		all = []string{"linux/386", "linux/arm64", "windows/amd64", "darwin/arm64", "freebsd/amd64", "freebsd/arm64"}
 	}
 	for _, target := range all {
 		goos, goarch, _ := strings.Cut(target, "/")
@@ -56,6 +56,8 @@ func TestEveryTarget(t *testing.T) {
 		switch again := seen[same] && os.Getenv("GOVERBS_EVERYTHING") == ""; {
 		case again && goos == "linux":
 			these = nouns
+		case (again || !long) && len(foreign[goos]) > 0:
+			these = foreign[goos]
 		case again:
 			continue
 		}

@@ -64,6 +64,15 @@ var nouns = func() (all []string) {
 	return all
 }()
 
+// foreign are the packages with the layouts of other systems than Linux, by system.
+var foreign = func() map[string][]string {
+	all := map[string][]string{}
+	for _, p := range rules.Foreign {
+		all[p.GOOS()] = append(all[p.GOOS()], "generated/"+p.Name)
+	}
+	return all
+}()
+
 // verbs are the packages of functions.
 var verbs = func() (all []string) {
 	for _, p := range rules.Calling() {

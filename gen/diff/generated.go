@@ -4,6 +4,7 @@ package diff
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -42,7 +43,11 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 	files := map[string][]byte{}
 	var plans []*rules.Plan
 	var notes []string
-	for _, p := range rules.Packages {
+	goos := project.Named(r.Project).GOOS
+	for _, p := range rules.All() {
+		if p.GOOS() != cmp.Or(goos, "linux") {
+			continue
+		}
 		in := in
 		if p.Project() != r.Project {
 			if in.Release = others[p.Project()]; in.Release == nil {
@@ -67,7 +72,7 @@ func GoAPI(r *model.Release, recorded rules.Recorded, rows string) (API, []strin
 			return nil, nil, fmt.Errorf("package %s of %s: %w", p.Name, r.Name, err)
 		}
 		for name, text := range printed {
-			files[path.Join(p.Name, name)] = bytes.ReplaceAll(text, []byte(bareSuffix), nil)
+			files[path.Join(p.Ident(), name)] = bytes.ReplaceAll(text, []byte(bareSuffix), nil)
 		}
 	}
 	api, err := ReadAPI(files)
@@ -110,6 +115,41 @@ func applicable(rows string, r *model.Release, others map[string]*model.Release)
 		}
 	}
 	return strings.Join(lines, "\n")
+}
+
+// sameHeaders reports whether releases of two projects have the same headers for different systems.
+func sameHeaders(a, b *model.Release) bool {
+	p, q := project.Named(a.Project), project.Named(b.Project)
+	return p.Mark == q.Mark && p.GOOS != q.GOOS
+}
+
+// between restricts releases for different systems to what they can have in common: the headers of generated packages
+// that both have. It drops man pages and libraries, of which only rdma-core's are recorded.
+func between(sides ...*Generation) {
+	shared := map[string]int{}
+	for _, side := range sides {
+		for _, p := range packagesOf(side.Release) {
+			shared[p.Ident()]++
+		}
+	}
+	for _, side := range sides {
+		some := *side.Release
+		some.Headers, some.Libraries, some.Tables, some.Flags = nil, nil, nil, nil
+		for _, h := range side.Release.Headers {
+			if h.Support || slices.ContainsFunc(packagesOf(side.Release), func(p rules.Package) bool {
+				return shared[p.Ident()] == len(sides) && slices.Contains(p.Headers, h.Name)
+			}) {
+				some.Headers = append(some.Headers, h)
+			}
+		}
+		side.Release, side.Grids, side.Unplanned = &some, nil, nil
+		maps.DeleteFunc(side.Go, func(pkg string, _ map[string]string) bool { return shared[pkg] < len(sides) })
+	}
+}
+
+// packagesOf returns the generated packages of a release's project.
+func packagesOf(r *model.Release) []rules.Package {
+	return slices.DeleteFunc(rules.All(), func(p rules.Package) bool { return p.Project() != r.Project })
 }
 
 // Public returns the Go files of the packages that programs import.
@@ -160,7 +200,10 @@ func Recorded(recorded rules.Recorded, old, new string,
 		notes = append(notes, why...)
 	}
 	if a, b := sides[0].Release, sides[1].Release; a.Project != b.Project {
-		return nil, fmt.Errorf("%s and %s are releases of different projects", a, b)
+		if !sameHeaders(a, b) {
+			return nil, fmt.Errorf("%s and %s are releases of different projects", a, b)
+		}
+		between(&sides[0], &sides[1])
 	}
 	// a package that one side lacks for want of rules is not a change of the other
 	for _, pair := range [][2]API{{sides[0].Go, sides[1].Go}, {sides[1].Go, sides[0].Go}} {
@@ -170,6 +213,11 @@ func Recorded(recorded rules.Recorded, old, new string,
 		})
 	}
 	r := Compare(sides[0], sides[1], j)
+	if a, b := sides[0].Release, sides[1].Release; a.Project != b.Project {
+		r.Old, r.New, r.Project = a.String(), b.String(), ""
+		r.Notes = append(r.Notes, "the releases are for different systems: only headers of packages that both have are "+
+			"compared, without man pages and libraries")
+	}
 	r.Notes = append(r.Notes, notes...)
 	return r, nil
 }

@@ -42,7 +42,7 @@ func (r *Report) Text() string {
 
 // Title names the compared releases and the verdict.
 func (r *Report) Title() string {
-	return fmt.Sprintf("%s %s → %s: %s", r.Project, r.Old, r.New, r.Verdict)
+	return strings.TrimSpace(fmt.Sprintf("%s %s → %s: %s", r.Project, r.Old, r.New, r.Verdict))
 }
 
 // Body lists breaking changes, and then all changes by place and kind.

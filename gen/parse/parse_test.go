@@ -56,6 +56,27 @@ func TestUnlistedHeader(t *testing.T) {
 	assert.ErrorContains(t, err, "include/infiniband/new.h:3: header infiniband/new.h is not listed as a public header")
 }
 
+// TestOtherSystem checks that a project for another system than Linux is parsed with the C library of that system, and
+// that a static variable in a header is no declaration.
+func TestOtherSystem(t *testing.T) {
+	text := "#include <pthread.h>\n#include <sys/socket.h>\nstatic void *ibv_own = 0;\n" +
+		"struct ibv_a { pthread_mutex_t m; struct sockaddr s; };\n"
+	sizes := map[string]int64{}
+	for _, of := range []string{"freebsd", "rdma-core"} {
+		r, err := Read(Source{Project: of, Release: "1.0", Include: fstest.MapFS{"infiniband/verbs.h": {Data: []byte(text)}},
+			Name: "include", Headers: []string{"infiniband/verbs.h"}, Targets: []string{"arm64"}})
+		require.NoError(t, err, of)
+		assert.Equal(t, of, r.Project)
+		sizes[of] = r.Headers[0].Records[0].Size.On("arm64")
+		assert.Empty(t, r.Headers[0].Macros)
+	}
+	assert.Equal(t, map[string]int64{"freebsd": 8 + 16, "rdma-core": 48 + 16}, sizes)
+	assert.Equal(t, []string{"amd64", "arm64"}, headers.TargetsOf("freebsd"))
+	_, err := Read(Source{Project: "freebsd", Release: "1.0", Include: fstest.MapFS{"infiniband/verbs.h": {}},
+		Headers: []string{"infiniband/verbs.h"}, Targets: []string{"s390x"}})
+	assert.ErrorContains(t, err, "s390x")
+}
+
 // TestHermetic checks that the C library headers of the build machine are never used, whatever the include directory
 // contains.
 func TestHermetic(t *testing.T) {

@@ -103,13 +103,24 @@ type Absent struct {
 	Why  string `json:"why"`
 }
 
+// projectNames returns the names of the projects for Linux.
+func projectNames() (all []string) {
+	for _, p := range project.Linux() {
+		all = append(all, p.Name)
+	}
+	return all
+}
+
 // Ask compares the installation with the Go packages. It returns an error if it reaches no verdict. A missing part is
 // an error only if nothing is installed.
 func Ask(ctx context.Context, q Question) (*Answer, error) {
 	a := &Answer{Headers: []*Include{}, Libraries: []*Library{}, NotInstalled: []Absent{}, primary: q.Primary}
 	for of, release := range q.Release {
-		if project.Named(of) == nil {
-			return nil, fmt.Errorf("unknown project %q; use one of %s", of, strings.Join(project.Names(), ", "))
+		switch p := project.Named(of); {
+		case p == nil:
+			return nil, fmt.Errorf("unknown project %q; use one of %s", of, strings.Join(projectNames(), ", "))
+		case p.GOOS != "":
+			return nil, foreign("project "+of, p.GOOS)
 		}
 		if release != "" && !releaseName.MatchString(release) {
 			return nil, fmt.Errorf("unknown release %q of %s; use a number such as %s", release, of, q.Primary.Of(of)[0].Name)

@@ -14,15 +14,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
 	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 	"github.com/goverbs/goverbs/generated/witness"
 )
 
-// decodeRecorded decodes the recorded models once, the primary ones and all, since it takes 0.2 s.
+// decodeRecorded decodes the recorded models for Linux once, the primary ones and all, since it takes 0.2 s.
 var decodeRecorded = sync.OnceValues(func() (r [2]rules.Recorded, err error) {
 	r[0], r[1], err = recorded.Releases()
+	for i := range r {
+		r[i] = slices.DeleteFunc(r[i], func(m *model.Release) bool { return project.Named(m.Project).GOOS != "" })
+	}
 	return r, err
 })
 

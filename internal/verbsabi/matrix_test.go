@@ -21,7 +21,6 @@ import (
 	"github.com/goverbs/goverbs/gen/fetch"
 	"github.com/goverbs/goverbs/gen/model"
 	"github.com/goverbs/goverbs/gen/project"
-	"github.com/goverbs/goverbs/gen/recorded"
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
@@ -270,7 +269,7 @@ func askMatrix(t *testing.T, change func(*Question)) *Answer {
 	t.Helper()
 	packages, err := Packages("ibv", "rdmacm", "mlx5dv", "mlx4dv", "efadv")
 	require.NoError(t, err)
-	primary, all, err := recorded.Releases()
+	primary, all, err := recordedReleases()
 	require.NoError(t, err)
 	q := Question{Packages: packages, CC: hostCompiler(t), Target: "amd64", Primary: primary, Recorded: all}
 	change(&q)

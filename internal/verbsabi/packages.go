@@ -29,11 +29,20 @@ func Packages(names ...string) ([]rules.Package, error) {
 		}
 	}
 	for _, name := range names {
+		if i := slices.IndexFunc(rules.Foreign, func(p rules.Package) bool { return p.Name == name }); i >= 0 {
+			return nil, foreign("package "+name, rules.Foreign[i].GOOS())
+		}
 		if !slices.Contains(known, name) {
 			return nil, fmt.Errorf("unknown package %q; use one of %s", name, strings.Join(known, ", "))
 		}
 	}
 	return all, nil
+}
+
+// foreign is the error for a package or a project of another system than Linux.
+func foreign(what, goos string) error {
+	return fmt.Errorf("%s has the layouts of %s, but only installations on Linux can be checked; use goverbs diff for "+
+		"its differences from rdma-core", what, goos)
 }
 
 // projectsOf returns the projects of the packages' headers, each with its packages.

@@ -35,6 +35,13 @@ func TestPackages(t *testing.T) {
 	_, err := Packages("ibv", "mlx6dv")
 	assert.EqualError(t, err, `unknown package "mlx6dv"; use one of ibv, rdmacm, mlx5dv, mlx4dv, efadv, `+
 		"hnsdv, manadv, ionicdv, rpma, uapi")
+	_, err = Packages("freebsd/rdmacm")
+	assert.EqualError(t, err, "package freebsd/rdmacm has the layouts of freebsd, but only installations on Linux can be "+
+		"checked; use goverbs diff for its differences from rdma-core")
+	_, err = Ask(context.Background(), Question{Release: map[string]string{"freebsd": "12.2"}})
+	assert.ErrorContains(t, err, "project freebsd has the layouts of freebsd, but only installations on Linux")
+	_, err = Ask(context.Background(), Question{Release: map[string]string{"netbsd": "10"}})
+	assert.EqualError(t, err, `unknown project "netbsd"; use one of rdma-core, librpma, linux`)
 	names := []string{}
 	for _, p := range append(witness.All(), witness.UAPI) {
 		names = append(names, p.Name)
