@@ -245,24 +245,27 @@ func (b *Builder) change(h head, bind *ibv.SendBindMW, key uint32) {
 		return
 	}
 	p.units, p.fence = 1+units, mlx5dv.MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE
+	b.finish()
 }
 
-// set reports whether the request in progress lacks a part, which is now set.
-func (b *Builder) set(part parts) bool {
-	if !b.open {
-		return false
-	}
-	if b.missing&part == 0 {
+// lacks reports whether the request in progress lacks a part.
+func (b *Builder) lacks(part parts) bool {
+	if b.errno == 0 && (!b.open || b.missing&part == 0) {
 		b.Fail(syscall.EINVAL)
-		return false
 	}
-	b.missing &^= part
-	return true
+	return b.errno == 0
+}
+
+// set marks a part as set, and completes the request with its last one.
+func (b *Builder) set(part parts) {
+	if b.missing &^= part; b.missing == 0 {
+		b.finish()
+	}
 }
 
 // SGEs sets the buffers of the request.
 func (b *Builder) SGEs(list []ibv.SGE) {
-	if !b.set(partData) {
+	if !b.lacks(partData) {
 		return
 	}
 	if len(list) > int(b.q.sges) {
@@ -281,6 +284,7 @@ func (b *Builder) SGEs(list []ibv.SGE) {
 		at = unsafe.Add(at, unit)
 		b.p.units++
 	}
+	b.set(partData)
 }
 
 // Inline copies buffers to the request.
@@ -290,7 +294,7 @@ func (b *Builder) Inline(buffers []ibv.DataBuf) {
 
 // inline is Inline for n buffers.
 func (b *Builder) inline(n int, buffer func(i int) (address uintptr, length uint64)) {
-	if !b.set(partData) {
+	if !b.lacks(partData) {
 		return
 	}
 	q := b.q
@@ -305,11 +309,11 @@ func (b *Builder) inline(n int, buffer func(i int) (address uintptr, length uint
 		at = q.put(at, unsafe.Slice(ibv.Ptr[byte](address).Deref(), length))
 	}
 	b.p.inline = true
-	if total == 0 {
-		return
+	if total > 0 {
+		(*mlx5dv.MLX5WQEInlDataSeg)(b.data).ByteCount = bits.ReverseBytes32(uint32(total) | mlx5dv.MLX5_INLINE_SEG)
+		b.p.units += (uint32(total) + inlineHead + unit - 1) / unit
 	}
-	(*mlx5dv.MLX5WQEInlDataSeg)(b.data).ByteCount = bits.ReverseBytes32(uint32(total) | mlx5dv.MLX5_INLINE_SEG)
-	b.p.units += (uint32(total) + inlineHead + unit - 1) / unit
+	b.set(partData)
 }
 
 // Datagram sets the destination of a datagram. ah is the address in the handle.
@@ -317,11 +321,11 @@ func (b *Builder) Datagram(ah unsafe.Pointer, qpn, qkey uint32) {
 	if b.q.kind != ibv.QPT_UD {
 		b.Fail(syscall.EINVAL)
 	}
-	if !b.set(partAddress) {
+	if !b.lacks(partAddress) {
 		return
 	}
-	s := b.address(ah, qpn)
-	s.AV.Key.QKey().QKey = be32(qkey)
+	b.address(ah, qpn).AV.Key.QKey().QKey = be32(qkey)
+	b.set(partAddress)
 }
 
 // Dynamic sets the destination of a request of a dynamic connection. ah is the address in the handle.
@@ -329,12 +333,12 @@ func (b *Builder) Dynamic(ah unsafe.Pointer, number uint32, key uint64, stream u
 	if b.q.kind != ibv.QPT_DRIVER {
 		b.Fail(syscall.EINVAL)
 	}
-	if !b.set(partAddress) {
+	if !b.lacks(partAddress) {
 		return
 	}
 	b.control().DCIStreamChannelIDBytes = [2]byte{byte(stream >> 8), byte(stream)}
-	s := b.address(ah, number)
-	*s.AV.Key.DCKey() = be64(key)
+	*b.address(ah, number).AV.Key.DCKey() = be64(key)
+	b.set(partAddress)
 }
 
 // address writes the address of the request, without the key.
@@ -350,8 +354,9 @@ func (b *Builder) XRC(number uint32) {
 	if b.q.kind != ibv.QPT_XRC_SEND {
 		b.Fail(syscall.EINVAL)
 	}
-	if b.set(partAddress) {
+	if b.lacks(partAddress) {
 		*(*ibv.BE32)(unsafe.Add(b.p.control, unit)) = be32(number)
+		b.set(partAddress)
 	}
 }
 
