@@ -361,3 +361,47 @@ func (b *builders) drain(n int) {
 		}
 	}
 }
+
+// TestNativeVendorAttributes compares which attributes of mlx5dv_create_qp are valid. Package native has none of the
+// flags, operations and streams of mlx5.
+func TestNativeVendorAttributes(t *testing.T) {
+	if os.Getenv(envInside) == "" {
+		for _, e := range releases(t) {
+			if e.libraries.Release != "44.0" {
+				again(t, e, pathNative)
+			}
+		}
+		return
+	}
+	const lacking = mlx5dv.QP_INIT_ATTR_MASK_SEND_OPS_FLAGS | mlx5dv.QP_INIT_ATTR_MASK_DCI_STREAMS
+	var answers [2][]string
+	for i, u := range [2]*user{newUser(t, nil), newUser(t, backend(t))} {
+		srq, err := verbs.CreateSRQ(u.pd, &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 3, MaxSGE: 1}})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, verbs.DestroySRQ(srq)) })
+		for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UD, ibv.QPT_DRIVER} {
+			for mask := range mlx5dv.QPInitAttrMask(32) {
+				for _, dc := range []mlx5dv.DCType{mlx5dv.DCTYPE_DCI, mlx5dv.DCTYPE_DCT, 0, 9} {
+					for _, more := range []ibv.QPInitAttrMask{0, ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, ibv.QP_INIT_ATTR_RX_HASH << 9} {
+						for _, shared := range []ibv.Ptr[ibv.SRQ]{0, ibv.PtrTo(srq)} {
+							a := &ibv.QPInitAttrEx{QPType: kind, SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), SRQ: shared,
+								PD: ibv.PtrTo(u.pd), Cap: ibv.QPCap{MaxSendWR: 1}, CompMask: ibv.QP_INIT_ATTR_PD | more,
+								SendOpsFlags: ibv.QP_EX_WITH_SEND}
+							qp, err := libmlx5.CreateQP(u.context, a, &mlx5dv.QPInitAttr{CompMask: mask,
+								DCInitAttr: mlx5dv.DCInitAttr{DCType: dc}})
+							answers[i] = append(answers[i], fmt.Sprintln(kind, mask, dc, more, shared != 0, err == nil))
+							if err == nil {
+								require.NoError(t, verbs.DestroyQP(qp))
+							} else if i == 1 && mask&lacking != 0 && mask < 16 {
+								assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
+								answers[1][len(answers[1])-1] = answers[0][len(answers[1])-1]
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	assert.Equal(t, answers[0], answers[1])
+	assert.Contains(t, strings.Join(answers[0], ""), "IBV_QPT_DRIVER MLX5DV_QP_INIT_ATTR_MASK_DC MLX5DV_DCTYPE_DCT 0 true true")
+}

@@ -80,14 +80,25 @@ func (u *user) init(obj *mlx5dv.Obj, kind mlx5dv.ObjType) {
 	require.NoError(u.t, libmlx5.From{Backend: u.backend}.InitObj(obj, kind))
 }
 
-func (u *user) qp(kind ibv.QPType, cap ibv.QPCap) (n numbers) {
+// qp describes a queue pair. Without operations, it is not extended.
+func (u *user) qp(kind ibv.QPType, cap ibv.QPCap, ops ibv.QPCreateSendOpsFlags) (n numbers) {
 	u.t.Helper()
-	a := ibv.QPInitAttrEx{SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap,
+	a := ibv.QPInitAttrEx{SendOpsFlags: ops, SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap,
 		PD: ibv.PtrTo(u.pd), CompMask: ibv.QP_INIT_ATTR_PD}
 	if kind == ibv.QPT_XRC_RECV {
 		a.XRCD, a.CompMask = ibv.PtrTo(u.xrcd), ibv.QP_INIT_ATTR_XRCD
 	}
-	qp, err := verbs.CreateQPEx(u.context, &a)
+	if ops != 0 {
+		a.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
+	}
+	create := verbs.CreateQPEx
+	if kind == ibv.QPT_DRIVER {
+		create = func(c *ibv.Context, a *ibv.QPInitAttrEx) (*ibv.QP, error) {
+			return libmlx5.CreateQP(c, a, &mlx5dv.QPInitAttr{CompMask: mlx5dv.QP_INIT_ATTR_MASK_DC,
+				DCInitAttr: mlx5dv.DCInitAttr{DCType: mlx5dv.DCTYPE_DCI}})
+		}
+	}
+	qp, err := create(u.context, &a)
 	if err != nil {
 		return numbers{failed: true}
 	}
@@ -113,15 +124,19 @@ func TestNativeSizes(t *testing.T) {
 	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV}[r.IntN(5)]
+		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER}[r.IntN(6)]
 		cap := ibv.QPCap{MaxSendWR: r.Uint32N(1 << r.IntN(13)), MaxRecvWR: r.Uint32N(1 << r.IntN(13)),
 			MaxSendSGE: r.Uint32N(1 << r.IntN(6)), MaxRecvSGE: r.Uint32N(1 << r.IntN(6)),
 			MaxInlineData: r.Uint32N(1 << r.IntN(11))}
 		if kind == ibv.QPT_XRC_SEND || kind == ibv.QPT_XRC_RECV {
 			cap.MaxRecvWR, cap.MaxRecvSGE = 0, 0 // libmlx5 reserves memory for receives that are not possible
 		}
-		c, own := users[0].qp(kind, cap), users[1].qp(kind, cap)
-		if !assert.Equal(t, c, own, "%v %+v", kind, cap) {
+		ops := ibv.QPCreateSendOpsFlags(0)
+		if kind != ibv.QPT_XRC_RECV && r.IntN(2) == 0 {
+			ops = ibv.QPCreateSendOpsFlags(r.Uint64N(1 << r.IntN(15)))
+		}
+		c, own := users[0].qp(kind, cap, ops), users[1].qp(kind, cap, ops)
+		if !assert.Equal(t, c, own, "%v %+v %v", kind, cap, ops) {
 			t.FailNow()
 		}
 	}

@@ -83,7 +83,7 @@ func (d *device) vendorQP(attr *ibv.QPInitAttrEx, dv *mlx5dv.QPInitAttr) (driver
 	case mlx5dv.DCTYPE_DCI:
 		return d.createQPWith(qpOptions{attr: attr, flags: uapi.MLX5_QP_FLAG_TYPE_DCI}), 0
 	case mlx5dv.DCTYPE_DCT:
-		if dv.CompMask != mlx5dv.QP_INIT_ATTR_MASK_DC || attr.CompMask != ibv.QP_INIT_ATTR_PD {
+		if attr.CompMask != ibv.QP_INIT_ATTR_PD {
 			return nil, syscall.EINVAL
 		}
 		key := *dv.DCInitAttr.DCTAccessKey()
