@@ -50,9 +50,9 @@ func TestUnsignalledSendsThatFillTheQueue(t *testing.T) {
 			Cap: ibv.QPCap{MaxSendWR: slots, MaxSendSGE: 1}}
 		qp, err := pd.CreateQP(attr, o)
 		keep(t, qp, err)
-		own, err := qp.Endpoint()
+		local, err := qp.Endpoint()
 		require.NoError(t, err)
-		require.NoError(t, qp.Connect(own))
+		require.NoError(t, qp.Connect(local))
 		b := sendBatch(t, n, 1, 0)
 		for i := range n {
 			if r := b.Write(uint64(i), 0, 0); i == n-1 {
@@ -118,8 +118,8 @@ func ownPeer(t *testing.T) (*CQ, *QP) {
 	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 		Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{})
 	keep(t, qp, err)
-	own, err := qp.Endpoint()
+	local, err := qp.Endpoint()
 	require.NoError(t, err)
-	require.NoError(t, qp.Connect(own))
+	require.NoError(t, qp.Connect(local))
 	return cq, qp
 }

@@ -162,10 +162,10 @@ func TestCancelWhileWaiting(t *testing.T) {
 	for range rounds(t, 500) {
 		call, err := calls.Begin()
 		require.NoError(t, err)
-		ended := make(chan error, 1)
+		done := make(chan error, 1)
 		go func() {
 			_, err := call.Wait(soon(t))
-			ended <- err
+			done <- err
 		}()
 		for len(calls.turn) == 0 { // until it polls
 			goruntime.Gosched()
@@ -173,7 +173,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		call.Cancel()
 		next, err := calls.Begin()
 		require.NoError(t, err)
-		require.ErrorIs(t, <-ended, ErrClosed)
+		require.ErrorIs(t, <-done, ErrClosed)
 		next.Cancel()
 	}
 }

@@ -25,7 +25,7 @@ var qpTypes = []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_RAW_PACKE
 // On every type of queue pair, a checked queue accepts an operation with a flag if the man page's table allows it, or
 // if the table does not mention it and the headers define both.
 func TestChecksMatchTheTables(t *testing.T) {
-	taken, refusals := 0, 0
+	accepted, refusals := 0, 0
 	for _, qpt := range qpTypes {
 		d := newDevice(t, qpt)
 		q := sendQueue(t, d, options(1, 1, 8))
@@ -57,7 +57,7 @@ func TestChecksMatchTheTables(t *testing.T) {
 				}
 				assert.Equal(t, want, err == nil, "%v, %v, %v: %v", qpt, op, flag, err)
 				if q.Reset(); want {
-					taken++
+					accepted++
 				} else {
 					refusals++
 					assert.ErrorIs(t, err, syscall.EINVAL)
@@ -65,7 +65,7 @@ func TestChecksMatchTheTables(t *testing.T) {
 			}
 		}
 	}
-	assert.Greater(t, taken, 200)
+	assert.Greater(t, accepted, 200)
 	assert.Greater(t, refusals, 200)
 }
 
@@ -252,7 +252,7 @@ func TestPass(t *testing.T) {
 		b, err := NewSendBatch(n, 2, 0)
 		require.NoError(t, err)
 		defer b.Close()
-		rare := func(what string) bool { return rapid.IntRange(0, 40).Draw(t, what) == 0 }
+		rare := func(name string) bool { return rapid.IntRange(0, 40).Draw(t, name) == 0 }
 		for i := range n {
 			r := b.Write(uint64(i)*3, 0, 0).SGE(0, rapid.SampledFrom([]uint32{0, 8, 16}).Draw(t, "bytes"), 0)
 			r.Flags(ibv.SEND_SIGNALED * ibv.SendFlags(rapid.IntRange(0, 1).Draw(t, "signalled")))

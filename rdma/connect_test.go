@@ -34,18 +34,18 @@ func TestConnectAllowsAllAccess(t *testing.T) {
 // TestConnectUsesCommonLimits: Connect uses the smaller MTU, and the number of reads and atomics that the peer accepts.
 func TestConnectUsesCommonLimits(t *testing.T) {
 	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
-	own, err := e.qp.Endpoint()
+	local, err := e.qp.Endpoint()
 	require.NoError(t, err)
-	require.Equal(t, ibv.MTU_4096, own.MTU)
+	require.Equal(t, ibv.MTU_4096, local.MTU)
 	for mtu, want := range map[ibv.MTU]ibv.MTU{0: ibv.MTU_4096, ibv.MTU_256: ibv.MTU_256, ibv.MTU_4096: ibv.MTU_4096} {
-		peer := own
+		peer := local
 		peer.MTU = mtu
 		attr, err := e.qp.ConnectAttr(peer)
 		require.NoError(t, err)
 		assert.Equal(t, want, attr.PathMTU, "peer's MTU %v", mtu)
 	}
 	for most, want := range map[uint8]uint8{0: 1, 3: 3, DefaultReadAtomic: DefaultReadAtomic, 255: DefaultReadAtomic} {
-		peer := own
+		peer := local
 		peer.ReadAtomic = most
 		attr, err := e.qp.ConnectAttr(peer)
 		require.NoError(t, err)
@@ -79,9 +79,9 @@ func TestEndpointText(t *testing.T) {
 // TestSourceGID: among entries with the same GID, Connect uses the one with the selected type, interface and VLAN.
 func TestSourceGID(t *testing.T) {
 	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
-	own, err := e.qp.Endpoint()
+	local, err := e.qp.Endpoint()
 	require.NoError(t, err)
-	chosen, err := e.qp.device.FindGID(GIDQuery{GID: &own.GID})
+	chosen, err := e.qp.device.FindGID(GIDQuery{GID: &local.GID})
 	require.NoError(t, err)
 	_, ok := gid.Choose(gid.Query(e.qp.local.source), []ibv.GIDEntry{chosen})
 	assert.True(t, ok)
@@ -89,7 +89,7 @@ func TestSourceGID(t *testing.T) {
 	other.GIDType = ibv.GID_TYPE_ROCE_V1
 	_, ok = gid.Choose(gid.Query(e.qp.local.source), []ibv.GIDEntry{other})
 	assert.False(t, ok)
-	path, err := e.qp.Path(own)
+	path, err := e.qp.Path(local)
 	require.NoError(t, err)
 	assert.EqualValues(t, chosen.GIDIndex, path.GRH.SGIDIndex)
 
@@ -131,9 +131,9 @@ func TestConnectErrorNamesAttribute(t *testing.T) {
 			a.AHAttr.GRH.DGID = ibv.GID{}
 		},
 	} {
-		own, err := e.qp.Endpoint()
+		local, err := e.qp.Endpoint()
 		require.NoError(t, err)
-		attr, err := e.qp.ConnectAttr(own)
+		attr, err := e.qp.ConnectAttr(local)
 		require.NoError(t, err)
 		change(attr)
 		err = e.qp.ConnectWith(attr)
@@ -157,9 +157,9 @@ func TestPathsThatSomeDevicesReject(t *testing.T) {
 	d = keep(t, d, err)
 	pd, err := d.AllocPD()
 	e := newSoftPeer(t, keep(t, pd, err), ibv.QPT_RC)
-	own, err := e.qp.Endpoint()
+	local, err := e.qp.Endpoint()
 	require.NoError(t, err)
-	good, err := e.qp.ConnectAttr(own)
+	good, err := e.qp.ConnectAttr(local)
 	require.NoError(t, err)
 	good.AltPortNum, good.AltAHAttr = 1, good.AHAttr
 	reason := func(attr *ibv.QPAttr) string {
@@ -189,9 +189,9 @@ func TestPathsThatSomeDevicesReject(t *testing.T) {
 // never execute.
 func TestReadsNeedDepth(t *testing.T) {
 	e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
-	own, err := e.qp.Endpoint()
+	local, err := e.qp.Endpoint()
 	require.NoError(t, err)
-	attr, err := e.qp.ConnectAttr(own)
+	attr, err := e.qp.ConnectAttr(local)
 	require.NoError(t, err)
 	attr.MaxRdAtomic = 0
 	require.NoError(t, e.qp.ConnectWith(attr))
@@ -211,7 +211,7 @@ func TestReadsNeedDepth(t *testing.T) {
 		"IBV_WR_ATOMIC_CMP_AND_SWP"+why)
 	assert.NoError(t, post(func(b *SendBatch) SendRequest { return b.Write(1, 0, 0) }))
 	require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-	require.NoError(t, e.qp.Connect(Endpoint{QPNum: own.QPNum, PSN: own.PSN, GID: own.GID}))
+	require.NoError(t, e.qp.Connect(Endpoint{QPNum: local.QPNum, PSN: local.PSN, GID: local.GID}))
 	assert.NoError(t, post(read), "endpoint without a read limit")
 	got, _, err := e.qp.Query(ibv.QP_MAX_QP_RD_ATOMIC)
 	require.NoError(t, err)
@@ -223,9 +223,9 @@ func TestReadsNeedDepth(t *testing.T) {
 func TestQueriedDepth(t *testing.T) {
 	for transport, forbidden := range map[ibv.TransportType]bool{ibv.TRANSPORT_IB: true, ibv.TRANSPORT_IWARP: false} {
 		e := newSoftPeer(t, softPD(t), ibv.QPT_RC)
-		own, err := e.qp.Endpoint()
+		local, err := e.qp.Endpoint()
 		require.NoError(t, err)
-		attr, err := e.qp.ConnectAttr(own)
+		attr, err := e.qp.ConnectAttr(local)
 		require.NoError(t, err)
 		attr.MaxRdAtomic = 0
 		require.NoError(t, e.qp.ConnectWith(attr))

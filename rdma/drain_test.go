@@ -81,9 +81,9 @@ func stalled(t *testing.T) (*testQP, *soft.Fabric) {
 	closeAtEnd(t, d, err)
 	pd, err := d.AllocPD()
 	e := newTestQP(t, closeAtEnd(t, pd, err), ibv.QPT_RC, nil, QueueOptions{})
-	own, err := e.qp.Endpoint()
+	local, err := e.qp.Endpoint()
 	require.NoError(t, err)
-	attr, err := e.qp.ConnectAttr(own)
+	attr, err := e.qp.ConnectAttr(local)
 	require.NoError(t, err)
 	attr.RNRRetry, attr.MinRNRTimer = RNRRetryInfinite, 31
 	require.NoError(t, e.qp.ConnectWith(attr))

@@ -18,7 +18,7 @@ import (
 // accepts later posts, whether or not the panicking goroutine owns its lock.
 func TestPostsAfterAPanic(t *testing.T) {
 	both(t, func(t *testing.T, d *device) {
-		for _, nowhere := range []ibv.Ptr[ibv.SGE]{0, 8} {
+		for _, invalidAddr := range []ibv.Ptr[ibv.SGE]{0, 8} {
 			for _, before := range []int{1, 200} { // the goroutine owns the queue's lock after many posts
 				for _, n := range []int{1, 2, 40} {
 					o := options(512, 1, 0)
@@ -30,7 +30,7 @@ func TestPostsAfterAPanic(t *testing.T) {
 						q.Reset()
 					}
 					entry := b.WR(n - 1).SGList
-					b.WR(n - 1).SGList = nowhere
+					b.WR(n - 1).SGList = invalidAddr
 					assert.Panics(t, func() { q.Post(b) })
 					b.WR(n - 1).SGList = entry
 					assert.Equal(t, 512, q.Free())

@@ -31,14 +31,14 @@ func TestChannelWithoutWaits(t *testing.T) {
 	file := eventfd(t, waited.c.FD)
 	assert.Equal(t, 1, opened(t, file))
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		_, err := waited.Wait(ctx)
-		ended <- err
+		done <- err
 	}()
 	assert.Eventually(t, func() bool { return opened(t, file) == 2 }, 20*time.Second, time.Millisecond)
 	cancel()
-	assert.ErrorIs(t, <-ended, context.Canceled)
+	assert.ErrorIs(t, <-done, context.Canceled)
 	assert.Equal(t, 2, opened(t, file))
 	for _, ch := range channels {
 		require.NoError(t, ch.Close())

@@ -15,23 +15,23 @@ import (
 // TestUnusableQueues: a placeholder queue rejects every post and poll with its error, even invalid ones. So does the
 // queue of a zero object.
 func TestUnusableQueues(t *testing.T) {
-	why := errors.New("no such queue")
+	reason := errors.New("no such queue")
 	b, err := NewSendBatch(2, 1, 0)
 	require.NoError(t, err)
 	defer b.Close()
-	none := refusingSendQueue(&ibv.QP{QPNum: 7, QPType: ibv.QPT_XRC_RECV}, why)
+	none := refusingSendQueue(&ibv.QP{QPNum: 7, QPType: ibv.QPT_XRC_RECV}, reason)
 	for range 2 {
 		b.Send(1)
 		posted, err := none.Post(b)
 		assert.Zero(t, posted)
-		assert.Equal(t, why, err)
+		assert.Equal(t, reason, err)
 	}
 	_, err = (*SendQueue)(nil).Post(b)
 	assert.ErrorContains(t, err, "never created")
 
 	wcs := make([]ibv.WC, 1)
-	_, err = noCompletionQueue(why).Poll(wcs)
-	assert.Equal(t, why, err)
+	_, err = noCompletionQueue(reason).Poll(wcs)
+	assert.Equal(t, reason, err)
 	_, err = (*CompletionQueue)(nil).Poll(wcs)
 	assert.ErrorContains(t, err, "never created")
 }

@@ -236,7 +236,7 @@ func TestCloseDuringUse(t *testing.T) {
 		use(e.qp.isClosed, func() error { return e.qp.Drain(ctx) })
 		use(e.qp.isClosed, func() error { return e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) })
 		use(e.qp.isClosed, func() error { _, err := e.qp.Endpoint(); e.qp.State(); e.qp.Num(); return err })
-		use(e.qp.isClosed, func() error { own, _ := e.qp.Endpoint(); return e.qp.Connect(own) })
+		use(e.qp.isClosed, func() error { local, _ := e.qp.Endpoint(); return e.qp.Connect(local) })
 		use(e.cq.isClosed, func() error { _, err := e.cq.Poll(make([]ibv.WC, 2)); return err })
 		use(e.cq.isClosed, func() error { _, err := e.cq.Wait(ctx, make([]ibv.WC, 1)); return err })
 		use(e.cq.isClosed, func() error { _, err := e.cq.WaitSolicited(ctx, make([]ibv.WC, 1)); return err })

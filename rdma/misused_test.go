@@ -25,7 +25,7 @@ type overwritten struct {
 func (p *overwritten) PostOne(*ibv.SendWR) bool     { return false }
 func (p *overwritten) Poll(*ibv.CQ, []ibv.WC) int32 { return -1 }
 func (p *overwritten) Arm(*ibv.CQ, bool) int32      { return int32(syscall.EBUSY) }
-func (p *overwritten) Misused(sends bool) (what string) {
+func (p *overwritten) Misused(sends bool) (name string) {
 	p.sends = append(p.sends, sends)
 	return "C was here"
 }

@@ -41,7 +41,7 @@ func TestType1Window(t *testing.T) {
 
 	for _, refused := range []struct {
 		change func(b *ibv.MWBind)
-		why    string
+		reason string
 	}{
 		{func(w *ibv.MWBind) { w.BindInfo.Length = 4097 }, "4097 bytes at "},
 		{func(w *ibv.MWBind) { w.BindInfo.Addr-- }, "are not inside MR "},
@@ -53,7 +53,7 @@ func TestType1Window(t *testing.T) {
 		refused.change(&own)
 		err := b.qp.BindMW(mw, &own)
 		assert.ErrorIs(t, err, syscall.EINVAL)
-		assert.ErrorContains(t, err, refused.why)
+		assert.ErrorContains(t, err, refused.reason)
 	}
 	key := mw.RKey()
 	require.NoError(t, mw.Close())

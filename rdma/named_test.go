@@ -60,10 +60,10 @@ func TestAttributeObjectsClosedConcurrently(t *testing.T) {
 				parent, create := c.parent()
 				var child closer
 				var failed, refused error
-				var both sync.WaitGroup
-				both.Go(func() { child, failed = create() })
-				both.Go(func() { refused = parent.Close() })
-				both.Wait()
+				var wg sync.WaitGroup
+				wg.Go(func() { child, failed = create() })
+				wg.Go(func() { refused = parent.Close() })
+				wg.Wait()
 				if failed != nil {
 					assert.ErrorIs(t, failed, syscall.EINVAL)
 					require.NoError(t, refused)

@@ -57,8 +57,8 @@ func TestCloseAll(t *testing.T) {
 
 	e.write(4, 3) // outstanding
 	require.NoError(t, CloseAll(nil, all...))
-	for _, gone := range []any{e.qp.C(), e.cq.C(), e.channel.C(), pd.C(), d.C()} {
-		assert.Nil(t, gone)
+	for _, removed := range []any{e.qp.C(), e.cq.C(), e.channel.C(), pd.C(), d.C()} {
+		assert.Nil(t, removed)
 	}
 	require.NoError(t, CloseAll(nil, mr), "again")
 	require.NoError(t, Needed(all...))
@@ -77,8 +77,8 @@ func TestCloseAllInAnyOrder(t *testing.T) {
 		for _, busy := range []*MR{a, b} {
 			require.NoError(t, busy.use("a call")) // in progress
 		}
-		ended := make(chan error, 2)
-		closed := func(all ...Object) { ended <- CloseAll(nil, all...) }
+		done := make(chan error, 2)
+		closed := func(all ...Object) { done <- CloseAll(nil, all...) }
 		go closed(a, b, a)
 		for !a.isClosed() && !b.isClosed() {
 			goruntime.Gosched()
@@ -89,8 +89,8 @@ func TestCloseAllInAnyOrder(t *testing.T) {
 		}
 		a.done()
 		b.done()
-		assert.NoError(t, requireEnd(t, ended))
-		assert.NoError(t, requireEnd(t, ended))
+		assert.NoError(t, requireEnd(t, done))
+		assert.NoError(t, requireEnd(t, done))
 		assert.Nil(t, a.C())
 		assert.Nil(t, b.C())
 	}

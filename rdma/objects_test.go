@@ -84,9 +84,9 @@ func connectToSelf(t testing.TB, qp *QP) *QP {
 		require.NoError(t, qp.Ready())
 		return qp
 	}
-	own, err := qp.Endpoint()
+	local, err := qp.Endpoint()
 	require.NoError(t, err)
-	require.NoError(t, qp.Connect(own))
+	require.NoError(t, qp.Connect(local))
 	return qp
 }
 

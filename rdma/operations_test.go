@@ -16,10 +16,10 @@ import (
 // A queue pair created with send_ops_flags accepts only these operations. Otherwise it accepts all operations of its
 // type.
 func TestSendOpsFlags(t *testing.T) {
-	asked := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+	requestedOps := ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD
 	of := map[bool]QueueOptions{false: options(64, 1, 0), true: options(64, 1, 0)}
 	only := of[true]
-	only.limitOperations(asked)
+	only.limitOperations(requestedOps)
 	of[true] = only
 	for some, o := range of {
 		d := newDevice(t, ibv.QPT_RC)
@@ -37,7 +37,7 @@ func TestSendOpsFlags(t *testing.T) {
 				*b.WR(0).BindMW() = ibv.SendBindMW{MW: 8, BindInfo: ibv.MWBindInfo{MR: 8}}
 			}
 			_, err := q.Post(b)
-			if !some || asked&ibv.WRBuilder(op).SendOps != 0 {
+			if !some || requestedOps&ibv.WRBuilder(op).SendOps != 0 {
 				assert.NoError(t, err, "%v", op)
 				continue
 			}
@@ -47,7 +47,7 @@ func TestSendOpsFlags(t *testing.T) {
 		}
 	}
 	d := newDevice(t, ibv.QPT_RC)
-	only.limitOperations(asked)
+	only.limitOperations(requestedOps)
 	err := sendQueue(t, d, only).BindMW(&ibv.MW{}, &ibv.MWBind{})
 	assert.ErrorContains(t, err, "ibv_bind_mw: QP 0x12 (RC): WR 0 (id 0x0): the queue pair was created without "+
 		"IBV_WR_BIND_MW")
@@ -77,9 +77,9 @@ func TestRemoteQPNumBits(t *testing.T) {
 					require.NoError(t, err)
 					continue
 				}
-				says := map[uint32]string{0xffff: "0x10000 has more than 16 bits",
+				expected := map[uint32]string{0xffff: "0x10000 has more than 16 bits",
 					0xffffff: "0x1000000 has more than 24 bits"}
-				assert.ErrorContains(t, err, "the remote queue pair's number "+says[most])
+				assert.ErrorContains(t, err, "the remote queue pair's number "+expected[most])
 			}
 		}
 	}

@@ -46,13 +46,13 @@ func TestNewQP(t *testing.T) {
 			at := 100
 			var ah *AH
 			if kind == ibv.QPT_UD {
-				own, err := qp.Endpoint()
+				local, err := qp.Endpoint()
 				require.NoError(t, err)
-				path, err := qp.Path(own)
+				path, err := qp.Path(local)
 				require.NoError(t, err)
 				ah, err = qp.PD().CreateAH(&path)
 				require.NoError(t, err)
-				request.UD(ah.Ptr(), own.QPNum, own.QKey)
+				request.UD(ah.Ptr(), local.QPNum, local.QKey)
 				at += GRHBytes
 			}
 			_, err = qp.PostSend(send)

@@ -52,15 +52,15 @@ func removeDevice(t *testing.T) {
 	calls := must(NewCalls(other, 8, nil))
 
 	var users sync.WaitGroup
-	until := func(what string, f func() error) { // until f fails
+	until := func(name string, f func() error) { // until f fails
 		users.Go(func() {
 			for deadline := time.Now().Add(30 * time.Second); ; {
 				err := f()
 				if err != nil {
-					assert.NotErrorIs(t, err, context.DeadlineExceeded, what)
+					assert.NotErrorIs(t, err, context.DeadlineExceeded, name)
 					return
 				}
-				if !assert.True(t, time.Now().Before(deadline), "%s does not fail", what) {
+				if !assert.True(t, time.Now().Before(deadline), "%s does not fail", name) {
 					return
 				}
 			}
@@ -112,11 +112,11 @@ func removeDevice(t *testing.T) {
 		if err := b.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil {
 			return err
 		}
-		own, err := b.Endpoint()
+		local, err := b.Endpoint()
 		if err != nil {
 			return err
 		}
-		return b.Connect(own)
+		return b.Connect(local)
 	})
 	time.Sleep(2 * time.Millisecond)
 	require.True(t, fabric.RemoveDevice("soft0"))

@@ -149,7 +149,7 @@ func TestReregRefused(t *testing.T) {
 	mr = keep(t, mr, err)
 	away := softPD(t)
 	f.Took()
-	for says, call := range map[string]func() error{
+	for expected, call := range map[string]func() error{
 		"invalid flags 0; valid flags are": func() error { return mr.Rereg(0, nil, nil, 0) },
 		"requires memory":                  func() error { return mr.Rereg(rereg, nil, nil, 0) },
 		"requires a protection domain":     func() error { return mr.Rereg(ibv.REREG_MR_CHANGE_PD, nil, nil, 0) },
@@ -167,7 +167,7 @@ func TestReregRefused(t *testing.T) {
 		},
 	} {
 		err := call()
-		assert.ErrorContains(t, err, says)
+		assert.ErrorContains(t, err, expected)
 		assert.ErrorIs(t, err, syscall.EINVAL)
 	}
 	assert.Empty(t, f.Took(), "C was not called")

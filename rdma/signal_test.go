@@ -30,17 +30,17 @@ func neverStop() bool { return false }
 func TestNoSignalIsLost(t *testing.T) {
 	fd, s := newSignal(t)
 	const n = 20000
-	var made, seen atomic.Int64
+	var created, seen atomic.Int64
 	turn := make(chan struct{})
 	go func() {
 		for range n {
-			made.Add(1)
+			created.Add(1)
 			s.Raise()
 			<-turn
 		}
 	}()
 	for range n {
-		got, err := fd.Wait(t.Context(), func() bool { return made.Load() > seen.Load() }, neverStop)
+		got, err := fd.Wait(t.Context(), func() bool { return created.Load() > seen.Load() }, neverStop)
 		require.NoError(t, err)
 		require.True(t, got)
 		seen.Add(1)
@@ -50,27 +50,27 @@ func TestNoSignalIsLost(t *testing.T) {
 
 func TestPokesAndCloseOfASignal(t *testing.T) {
 	fd, s := newSignal(t)
-	var asked, tried atomic.Int64
-	ended := make(chan error, 1)
+	var stops, tried atomic.Int64
+	done := make(chan error, 1)
 	go func() {
 		_, err := fd.Wait(t.Context(), func() bool { tried.Add(1); return false },
-			func() bool { return asked.Add(1) > 2 })
-		ended <- err
+			func() bool { return stops.Add(1) > 2 })
+		done <- err
 	}()
-	for len(ended) == 0 { // a poke takes effect without a waiter, too
+	for len(done) == 0 { // a poke takes effect without a waiter, too
 		fd.Poke()
 	}
-	require.NoError(t, <-ended)
-	assert.EqualValues(t, 3, asked.Load())
+	require.NoError(t, <-done)
+	assert.EqualValues(t, 3, stops.Load())
 	assert.EqualValues(t, 2, tried.Load(), "stop is called before each check")
 
 	go func() {
 		_, err := fd.Wait(t.Context(), neverStop, neverStop)
-		ended <- err
+		done <- err
 	}()
 	fd.Close()
 	fd.Close()
-	assert.ErrorIs(t, <-ended, os.ErrClosed)
+	assert.ErrorIs(t, <-done, os.ErrClosed)
 	_, err := fd.Wait(t.Context(), func() bool { return true }, neverStop)
 	assert.ErrorIs(t, err, os.ErrClosed)
 

@@ -21,11 +21,11 @@ import (
 // newSleeper returns two functions: round calls wait in another goroutine and post once it sleeps; end stops the
 // goroutine.
 func newSleeper(ch *CompChannel, wait func() error, post func()) (round, end func()) {
-	begin, ended := make(chan struct{}), make(chan error)
+	begin, done := make(chan struct{}), make(chan error)
 	go func() {
-		defer close(ended)
+		defer close(done)
 		for range begin {
-			ended <- wait()
+			done <- wait()
 		}
 	}()
 	round = func() {
@@ -37,13 +37,13 @@ func newSleeper(ch *CompChannel, wait func() error, post func()) (round, end fun
 			goruntime.Gosched()
 		}
 		post()
-		if err := <-ended; err != nil {
+		if err := <-done; err != nil {
 			panic(err)
 		}
 	}
 	return round, func() {
 		close(begin)
-		<-ended
+		<-done
 	}
 }
 

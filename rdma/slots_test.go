@@ -234,9 +234,9 @@ func TestFailedCompletionDuringFailedPost(t *testing.T) {
 	for i := range list {
 		list[i].WRID, list[i].SendFlags = uint64(i), ibv.SEND_SIGNALED
 	}
-	var both sync.WaitGroup
+	var wg sync.WaitGroup
 	stranger := func(id uint64) {
-		both.Go(func() {
+		wg.Go(func() {
 			for range 20_000 {
 				s.retire(id, false)
 			}
@@ -248,7 +248,7 @@ func TestFailedCompletionDuringFailedPost(t *testing.T) {
 		require.True(t, ok)
 		s.undo(m, 0)
 	}
-	both.Wait()
+	wg.Wait()
 	assert.Equal(t, 4, s.free())
 
 	for posted := range 3 {

@@ -37,8 +37,8 @@ func TestSRQResize(t *testing.T) {
 	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
 		Cap: ibv.QPCap{MaxSendWR: 2, MaxSendSGE: 1}}, QueueOptions{})
 	require.NoError(t, err)
-	room := cq.Free()
-	assert.Equal(t, cq.Len()-2-4, room)
+	capacity := cq.Free()
+	assert.Equal(t, cq.Len()-2-4, capacity)
 	_, err = srq.PostRecv(recvs(t, mr, 4))
 	require.NoError(t, err)
 	_, err = srq.PostRecv(recvs(t, mr, 1))
@@ -46,7 +46,7 @@ func TestSRQResize(t *testing.T) {
 
 	require.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 9}, ibv.SRQ_MAX_WR))
 	assert.EqualValues(t, 9, srq.Cap().MaxWR)
-	assert.Equal(t, room-5, cq.Free())
+	assert.Equal(t, capacity-5, cq.Free())
 	assert.Equal(t, 5, srq.Queue().Free())
 	_, err = srq.PostRecv(recvs(t, mr, 5))
 	require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestSRQResize(t *testing.T) {
 	assert.ErrorContains(t, err, "9 receives are outstanding, more than the new size of 8")
 	assert.ErrorContains(t, srq.Modify(&ibv.SRQAttr{}, ibv.SRQ_MAX_WR), "the new size is 0")
 	assert.NoError(t, srq.Modify(&ibv.SRQAttr{MaxWR: 9}, ibv.SRQ_MAX_WR), "equal to the number of outstanding receives")
-	assert.Equal(t, room-5, cq.Free())
+	assert.Equal(t, capacity-5, cq.Free())
 	assert.EqualValues(t, 9, srq.Cap().MaxWR)
 
 	require.NoError(t, srq.Modify(&ibv.SRQAttr{SRQLimit: 2}, ibv.SRQ_LIMIT))

@@ -43,12 +43,12 @@ func TestStateInBytes(t *testing.T) {
 	assert.Equal(t, int(recv), page("its `RecvQueue`, or that of an `SRQ`"))
 	assert.Equal(t, int(cq), page("`CQ` and its `CompletionQueue`"))
 
-	for what, has := range map[string]int{
+	for name, has := range map[string]int{
 		"a queue pair of 64 sends and 64 receives, whole":       heapOfQueuePair(t, 64),
 		"a queue pair of 1,024 sends and 1,024 receives, whole": heapOfQueuePair(t, 1024),
 		"a completion queue, whole":                             heapOfCompletionQueue(t),
 	} {
-		assert.InEpsilon(t, page(what), has, 0.1, "%s: %d bytes", what, has)
+		assert.InEpsilon(t, page(name), has, 0.1, "%s: %d bytes", name, has)
 	}
 }
 
@@ -71,11 +71,11 @@ func documentedBytes(t *testing.T) func(of string) int {
 func heapOfQueuePair(t *testing.T, depth int) int {
 	f, d, pd := fakePD(t)
 	f.QueuePairs()
-	create, made := f.Do["ibv_create_qp"], uint32(0)
+	create, created := f.Do["ibv_create_qp"], uint32(0)
 	f.Do["ibv_create_qp"] = func(a []uintptr) uintptr {
 		qp := create(a)
-		made++
-		ibv.Ptr[ibv.QP](qp).Deref().QPNum = made
+		created++
+		ibv.Ptr[ibv.QP](qp).Deref().QPNum = created
 		return qp
 	}
 	cq, err := d.CreateCQ(200*2*depth, nil, 0)

@@ -110,9 +110,9 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	s.calls = must(NewCalls(s.cqs[2], 64, s.completed))
 	s.ways = append(s.ways, stormActions[:5]...)
 	for range 1 + r.IntN(8) {
-		way := stormActions[r.IntN(len(stormActions))]
+		variant := stormActions[r.IntN(len(stormActions))]
 		for range 1 + r.IntN(3) {
-			s.ways = append(s.ways, way)
+			s.ways = append(s.ways, variant)
 		}
 	}
 	return s

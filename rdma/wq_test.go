@@ -17,7 +17,7 @@ import (
 func TestWorkQueuesAndTheirTable(t *testing.T) {
 	f, d, pd := fakePD(t)
 	cq, _ := fakeQP(t, pd)
-	room := cq.Free()
+	capacity := cq.Free()
 	number, result := uint32(0x20), uintptr(0)
 	var posted []uint64
 	f.Do["post_wq_recv"] = func(a []uintptr) uintptr {
@@ -45,7 +45,7 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 	require.NoError(t, err)
 	b, err := d.CreateWQ(attr, QueueOptions{})
 	require.NoError(t, err)
-	assert.Equal(t, room-16, cq.Free())
+	assert.Equal(t, capacity-16, cq.Free())
 	require.NoError(t, a.Modify(&ibv.WQAttr{AttrMask: ibv.WQ_ATTR_STATE, WQState: ibv.WQS_RDY}))
 	assert.Equal(t, ibv.WQS_RDY, a.State())
 
@@ -90,7 +90,7 @@ func TestWorkQueuesAndTheirTable(t *testing.T) {
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
-	assert.Equal(t, room, cq.Free())
+	assert.Equal(t, capacity, cq.Free())
 	_, err = a.PostRecv(batch)
 	assert.ErrorIs(t, err, ErrClosed)
 }

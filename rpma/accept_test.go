@@ -153,15 +153,15 @@ func TestWithdrawnRequest(t *testing.T) {
 // TestCloseEndsAccept checks that goroutines in Accept return when the endpoint is closed.
 func TestCloseEndsAccept(t *testing.T) {
 	r := newPair(t, options{})
-	ended := make(chan error)
+	done := make(chan error)
 	for range 3 {
 		go func() {
 			_, err := r.ep.Accept(t.Context(), nil, nil)
-			ended <- err
+			done <- err
 		}()
 	}
 	require.NoError(t, r.ep.Close())
 	for range 3 {
-		assert.ErrorIs(t, <-ended, rdma.ErrClosed)
+		assert.ErrorIs(t, <-done, rdma.ErrClosed)
 	}
 }

@@ -149,8 +149,8 @@ func TestUnreachable(t *testing.T) {
 // have disconnected. Operations in progress complete.
 func TestClosed(t *testing.T) {
 	r := connected(t, options{})
-	there := r.b.memory(64, everyUsage)
-	require.NoError(t, r.b.conn.Recv(there, 0, 64, 3))
+	remoteMR := r.b.memory(64, everyUsage)
+	require.NoError(t, r.b.conn.Recv(remoteMR, 0, 64, 3))
 	require.NoError(t, r.a.conn.Disconnect())
 	assert.Equal(t, Closed, r.event(r.b.conn))
 	require.NoError(t, r.b.conn.Disconnect())
@@ -168,8 +168,8 @@ func TestClosed(t *testing.T) {
 // objects.
 func TestPeerProcessKilled(t *testing.T) {
 	r := connected(t, options{})
-	there := r.b.memory(64, everyUsage)
-	here, to := r.a.memory(64, everyUsage), remote(t, there)
+	remoteMR := r.b.memory(64, everyUsage)
+	here, to := r.a.memory(64, everyUsage), remote(t, remoteMR)
 	require.NoError(t, r.b.conn.Close())
 	assert.Equal(t, Closed, r.event(r.a.conn))
 	err := r.a.conn.Write(to, 0, here, 0, 8, Always, 1)
@@ -191,11 +191,11 @@ func TestDeviceRemoved(t *testing.T) {
 // and that disconnecting causes an event.
 func TestLinkIsCut(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to := remote(t, there)
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to := remote(t, remoteMR)
 		require.True(t, r.fabric.SetLink("soft1", false))
 		start := r.fabric.Now()
-		require.NoError(t, r.a.conn.Write(to, 0, here, 0, 8, OnError, 1))
+		require.NoError(t, r.a.conn.Write(to, 0, localMR, 0, 8, OnError, 1))
 		require.NoError(t, r.a.conn.Flush(to, 0, 8, Visibility, OnError, 2))
 		require.NoError(t, r.a.conn.AtomicWrite(to, 0, [8]byte{}, Always, 3))
 		for id, status := range []ibv.WCStatus{ibv.WC_RETRY_EXC_ERR, ibv.WC_WR_FLUSH_ERR, ibv.WC_WR_FLUSH_ERR} {
@@ -212,18 +212,18 @@ func TestLinkIsCut(t *testing.T) {
 // TestLostMessages checks that lost messages delay operations without failing them.
 func TestLostMessages(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to := remote(t, there)
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to := remote(t, remoteMR)
 		require.NoError(t, r.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.2, Duplicate: 0.2, Delay: 0.2,
 			Late: time.Millisecond}))
 		for i := range uint64(200) {
-			here.Bytes()[0] = byte(i)
-			require.NoError(t, r.a.conn.Write(to, 0, here, 0, 1, OnError, 0))
+			localMR.Bytes()[0] = byte(i)
+			require.NoError(t, r.a.conn.Write(to, 0, localMR, 0, 1, OnError, 0))
 			require.NoError(t, r.a.conn.Flush(to, 0, 1, Visibility, OnError, 0))
 			require.NoError(t, r.a.conn.AtomicWrite(to, 8, [8]byte{byte(i)}, Always, i))
 			r.a.done(i)
-			require.Equal(t, byte(i), there.Bytes()[0])
-			require.Equal(t, byte(i), there.Bytes()[8])
+			require.Equal(t, byte(i), remoteMR.Bytes()[0])
+			require.Equal(t, byte(i), remoteMR.Bytes()[8])
 		}
 		require.NoError(t, r.fabric.SetFaults(soft.Faults{}))
 		assert.NotZero(t, r.fabric.Counters().Lost)
@@ -258,11 +258,11 @@ func TestWaitsEnd(t *testing.T) {
 // TestSharedChannel checks that Conn.Wait waits for both queues.
 func TestSharedChannel(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{SharedChannel: true, RecvCQSize: 10}})
-	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	localMR, remote := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 	wcs := make([]ibv.WC, 4)
 	for i := range uint64(20) {
-		require.NoError(t, r.a.conn.Recv(here, 0, 8, i))
-		require.NoError(t, r.b.conn.Send(there, 0, 8, Always, i))
+		require.NoError(t, r.a.conn.Recv(localMR, 0, 8, i))
+		require.NoError(t, r.b.conn.Send(remote, 0, 8, Always, i))
 		r.b.done(i)
 		q, recvs, err := r.a.conn.Wait(soon(t))
 		require.NoError(t, err)

@@ -24,12 +24,12 @@ func TestPersistent(t *testing.T) {
 		c := r.a.conn
 		assert.Equal(t, FlushVisibility|FlushPersistent, both.FlushTypes())
 		assert.Equal(t, FlushVisibility, visible.FlushTypes())
-		rejected := func(to *RemoteMR, kind FlushType, why string) {
+		rejected := func(to *RemoteMR, kind FlushType, reason string) {
 			t.Helper()
 			err := c.Flush(to, 0, 64, kind, Always, 0)
 			assert.ErrorIs(t, err, ErrNotSupported)
 			assert.ErrorIs(t, err, rdma.ErrNotSupported)
-			assert.ErrorContains(t, err, why)
+			assert.ErrorContains(t, err, reason)
 		}
 		rejected(both, Persistent, "ApplyRemotePeerConfig")
 		c.ApplyRemotePeerConfig(PeerConfig{})
@@ -51,8 +51,8 @@ func TestFlushOfEitherType(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
 		r.a.conn.ApplyRemotePeerConfig(PeerConfig{DirectWriteToPmem: true})
 		for to, usage := range map[FlushType]Usage{Visibility: FlushVisibility, Persistent: FlushPersistent} {
-			there := remote(t, r.b.memory(64, WriteDst|usage))
-			require.NoError(t, r.a.conn.Flush(there, 0, 64, to, Always, 1))
+			remoteMR := remote(t, r.b.memory(64, WriteDst|usage))
+			require.NoError(t, r.a.conn.Flush(remoteMR, 0, 64, to, Always, 1))
 			r.a.done(1)
 		}
 	})

@@ -19,39 +19,39 @@ import (
 // TestBatch checks that operations of every kind are posted in order and can be posted again.
 func TestBatch(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to, c := remote(t, there), r.a.conn
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to, c := remote(t, remoteMR), r.a.conn
 		b, err := c.NewBatch(8)
 		require.NoError(t, err)
 		defer b.Close()
-		copy(here.Bytes(), "abcdefgh")
-		require.NoError(t, b.Write(to, 0, here, 0, 4, OnError, 1))
-		require.NoError(t, b.Write(to, 20, here, 4, 4, OnError, 2))
+		copy(localMR.Bytes(), "abcdefgh")
+		require.NoError(t, b.Write(to, 0, localMR, 0, 4, OnError, 1))
+		require.NoError(t, b.Write(to, 20, localMR, 4, 4, OnError, 2))
 		require.NoError(t, b.Flush(to, 0, 64, Visibility, OnError, 3))
 		require.NoError(t, b.AtomicWrite(to, 8, [8]byte{9}, OnError, 4))
-		require.NoError(t, b.Read(here, 32, to, 0, 32, OnError, 5))
-		require.NoError(t, b.Send(here, 0, 3, OnError, 6))
-		require.NoError(t, b.SendWithImm(here, 0, 4, OnError, 66, 7))
-		assert.ErrorIs(t, b.Write(to, 60, here, 0, 8, OnError, 8), ErrInvalid, "a rejected operation is not kept")
-		require.NoError(t, b.WriteWithImm(to, 40, here, 0, 8, Always, 77, 8))
+		require.NoError(t, b.Read(localMR, 32, to, 0, 32, OnError, 5))
+		require.NoError(t, b.Send(localMR, 0, 3, OnError, 6))
+		require.NoError(t, b.SendWithImm(localMR, 0, 4, OnError, 66, 7))
+		assert.ErrorIs(t, b.Write(to, 60, localMR, 0, 8, OnError, 8), ErrInvalid, "a rejected operation is not kept")
+		require.NoError(t, b.WriteWithImm(to, 40, localMR, 0, 8, Always, 77, 8))
 		assert.Equal(t, 8, b.Len())
-		err = b.Write(to, 0, here, 0, 4, Always, 9)
+		err = b.Write(to, 0, localMR, 0, 4, Always, 9)
 		assert.Equal(t, ErrNoMemory, CodeOf(err))
 		assert.ErrorIs(t, err, syscall.ENOMEM)
 		for range 3 {
-			clear(there.Bytes())
-			clear(here.Bytes()[32:])
+			clear(remoteMR.Bytes())
+			clear(localMR.Bytes()[32:])
 			for i := range uint64(3) {
-				require.NoError(t, r.b.conn.Recv(there, 48, 8, i))
+				require.NoError(t, r.b.conn.Recv(remoteMR, 48, 8, i))
 			}
 			posted, err := b.Post()
 			require.NoError(t, err)
 			assert.Equal(t, 8, posted)
 			r.a.done(8)
 			want := append([]byte("abcd\x00\x00\x00\x00\x09"), append(make([]byte, 11), "efgh"...)...)
-			assert.Equal(t, want, there.Bytes()[:24])
-			assert.Equal(t, want, here.Bytes()[32:56])
-			assert.Equal(t, "abcdefgh", string(there.Bytes()[40:48]))
+			assert.Equal(t, want, remoteMR.Bytes()[:24])
+			assert.Equal(t, want, localMR.Bytes()[32:56])
+			assert.Equal(t, "abcdefgh", string(remoteMR.Bytes()[40:48]))
 			for i, n := range []uint32{3, 4, 8} {
 				wc := r.b.done(uint64(i))
 				assert.Equal(t, n, wc.ByteLen)
@@ -93,15 +93,15 @@ func TestBatchNoAllocation(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to := remote(t, there)
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to := remote(t, remoteMR)
 		b, err := r.a.conn.NewBatch(4)
 		require.NoError(t, err)
 		defer b.Close()
 		wcs := make([]ibv.WC, 1)
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			b.Reset()
-			b.Write(to, 0, here, 0, 8, OnError, 0)
+			b.Write(to, 0, localMR, 0, 8, OnError, 0)
 			b.Flush(to, 0, 8, Visibility, OnError, 0)
 			b.AtomicWrite(to, 8, [8]byte{}, OnError, 0)
 			b.Flush(to, 8, 8, Visibility, Always, 0)
@@ -119,8 +119,8 @@ func TestBatchNoAllocation(t *testing.T) {
 func TestAsync(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
 		const workers, rounds = 4, 50
-		here, there := r.a.memory(64*workers, everyUsage), r.b.memory(64*workers, everyUsage)
-		to := remote(t, there)
+		localMR, remoteMR := r.a.memory(64*workers, everyUsage), r.b.memory(64*workers, everyUsage)
+		to := remote(t, remoteMR)
 		async, err := r.a.conn.NewAsync(2 * workers)
 		require.NoError(t, err)
 		_, err = r.a.conn.NewAsync(1)
@@ -131,19 +131,19 @@ func TestAsync(t *testing.T) {
 		var all sync.WaitGroup
 		for w := range uint64(workers) {
 			all.Go(func() {
-				own := here.Bytes()[64*w:][:64]
+				own := localMR.Bytes()[64*w:][:64]
 				for i := range uint64(rounds) {
 					binary.LittleEndian.PutUint64(own, i)
-					write, err := async.Write(to, 64*w, here, 64*w, 8)
+					write, err := async.Write(to, 64*w, localMR, 64*w, 8)
 					assert.NoError(t, err)
 					flush, err := async.Flush(to, 64*w, 8, Visibility)
 					assert.NoError(t, err)
 					_, err = flush.Wait(ctx)
 					assert.NoError(t, err)
-					assert.Equal(t, i, binary.LittleEndian.Uint64(there.Bytes()[64*w:]))
+					assert.Equal(t, i, binary.LittleEndian.Uint64(remoteMR.Bytes()[64*w:]))
 					_, err = write.Wait(ctx)
 					assert.NoError(t, err)
-					read, err := async.Read(here, 64*w+8, to, 64*w, 8)
+					read, err := async.Read(localMR, 64*w+8, to, 64*w, 8)
 					assert.NoError(t, err)
 					wc, err := read.Wait(ctx)
 					assert.NoError(t, err)
@@ -159,11 +159,11 @@ func TestAsync(t *testing.T) {
 		require.NoError(t, err)
 		_, err = atomic.Wait(ctx)
 		require.NoError(t, err)
-		assert.Equal(t, byte(5), there.Bytes()[0])
+		assert.Equal(t, byte(5), remoteMR.Bytes()[0])
 		require.NoError(t, async.Close())
-		require.NoError(t, r.a.conn.Write(to, 0, here, 0, 8, Always, 1))
+		require.NoError(t, r.a.conn.Write(to, 0, localMR, 0, 8, Always, 1))
 		r.a.done(1)
-		_, err = async.Send(here, 0, 8)
+		_, err = async.Send(localMR, 0, 8)
 		assert.ErrorIs(t, err, rdma.ErrClosed)
 	})
 }
@@ -171,20 +171,20 @@ func TestAsync(t *testing.T) {
 // TestAsyncMessages checks that receives that complete in the same queue can be waited for.
 func TestAsyncMessages(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{RecvCQSize: 1}})
-	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	to := remote(t, there)
+	localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to := remote(t, remoteMR)
 	a, err := r.a.conn.NewAsync(4)
 	require.NoError(t, err)
 	b, err := r.b.conn.NewAsync(4)
 	require.NoError(t, err)
-	_, err = a.Recv(here, 0, 8)
+	_, err = a.Recv(localMR, 0, 8)
 	assert.ErrorIs(t, err, ErrInvalid)
 	for imm, start := range []func() (Op, error){
-		func() (Op, error) { return a.Send(here, 0, 8) },
-		func() (Op, error) { return a.SendWithImm(here, 0, 8, 1) },
-		func() (Op, error) { return a.WriteWithImm(to, 0, here, 0, 8, 2) },
+		func() (Op, error) { return a.Send(localMR, 0, 8) },
+		func() (Op, error) { return a.SendWithImm(localMR, 0, 8, 1) },
+		func() (Op, error) { return a.WriteWithImm(to, 0, localMR, 0, 8, 2) },
 	} {
-		recv, err := b.Recv(there, 0, 8)
+		recv, err := b.Recv(remoteMR, 0, 8)
 		require.NoError(t, err)
 		sent, err := start()
 		require.NoError(t, err)
@@ -200,15 +200,15 @@ func TestAsyncMessages(t *testing.T) {
 // TestAsyncRejectedOperations checks that rejected operations do not occupy the queue.
 func TestAsyncRejectedOperations(t *testing.T) {
 	r := connected(t, options{})
-	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	to := remote(t, there)
+	localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to := remote(t, remoteMR)
 	a, err := r.a.conn.NewAsync(2)
 	require.NoError(t, err)
 	for range 5 {
-		_, err = a.Write(to, 60, here, 0, 8)
+		_, err = a.Write(to, 60, localMR, 0, 8)
 		assert.ErrorIs(t, err, ErrInvalid)
 	}
-	op, err := a.Write(to, 0, here, 0, 8)
+	op, err := a.Write(to, 0, localMR, 0, 8)
 	require.NoError(t, err)
 	_, err = op.Wait(soon(t))
 	require.NoError(t, err)
@@ -277,13 +277,13 @@ func TestAsyncNoAllocation(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to, ctx := remote(t, there), soon(t)
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to, ctx := remote(t, remoteMR), soon(t)
 		async, err := r.a.conn.NewAsync(2)
 		require.NoError(t, err)
 		for name, start := range map[string]func() (Op, error){
-			"write":        func() (Op, error) { return async.Write(to, 0, here, 0, 8) },
-			"read":         func() (Op, error) { return async.Read(here, 0, to, 0, 8) },
+			"write":        func() (Op, error) { return async.Write(to, 0, localMR, 0, 8) },
+			"read":         func() (Op, error) { return async.Read(localMR, 0, to, 0, 8) },
 			"flush":        func() (Op, error) { return async.Flush(to, 0, 8, Visibility) },
 			"atomic write": func() (Op, error) { return async.AtomicWrite(to, 0, [8]byte{}) },
 		} {

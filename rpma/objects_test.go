@@ -31,11 +31,11 @@ func TestDescriptor(t *testing.T) {
 			assert.Equal(t, byte(want[0]>>(8*byteOf)), d[at+int(byteOf)])
 		}
 	}
-	there, err := ParseRemoteMR(d[:])
+	remoteMR, err := ParseRemoteMR(d[:])
 	require.NoError(t, err)
-	assert.Equal(t, RemoteMR{m.Address(), 0x1234, m.RDMA().RKey(), ReadSrc | FlushVisibility}, *there)
-	assert.Equal(t, uint64(0x1234), there.Len())
-	assert.Equal(t, FlushVisibility, there.FlushTypes())
+	assert.Equal(t, RemoteMR{m.Address(), 0x1234, m.RDMA().RKey(), ReadSrc | FlushVisibility}, *remoteMR)
+	assert.Equal(t, uint64(0x1234), remoteMR.Len())
+	assert.Equal(t, FlushVisibility, remoteMR.FlushTypes())
 
 	change := func(at int, b ...byte) []byte { return slices.Replace(slices.Clone(d[:]), at, at+len(b), b...) }
 	for name, bad := range map[string][]byte{
@@ -177,11 +177,11 @@ func TestAnyOrder(t *testing.T) {
 // TestClosedConnection checks that every method of a closed connection fails and none panics.
 func TestClosedConnection(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to, c := remote(t, there), r.a.conn
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to, c := remote(t, remoteMR), r.a.conn
 		b, err := c.NewBatch(2)
 		require.NoError(t, err)
-		require.NoError(t, b.Write(to, 0, here, 0, 8, Always, 1))
+		require.NoError(t, b.Write(to, 0, localMR, 0, 8, Always, 1))
 		require.NoError(t, b.Flush(to, 0, 8, Visibility, Always, 1))
 		require.NoError(t, c.Close())
 		require.NoError(t, c.Close())
@@ -191,10 +191,10 @@ func TestClosedConnection(t *testing.T) {
 		_, waitErr := c.CQ().Wait(soon(t), make([]ibv.WC, 1))
 		_, asyncErr := c.NewAsync(1)
 		for name, err := range map[string]error{
-			"read": c.Read(here, 0, to, 0, 8, Always, 0), "write": c.Write(to, 0, here, 0, 8, Always, 0),
+			"read": c.Read(localMR, 0, to, 0, 8, Always, 0), "write": c.Write(to, 0, localMR, 0, 8, Always, 0),
 			"atomic write": c.AtomicWrite(to, 0, [8]byte{}, Always, 0),
 			"flush":        c.Flush(to, 0, 8, Visibility, Always, 0),
-			"send":         c.Send(here, 0, 8, Always, 0), "recv": c.Recv(here, 0, 8, 0),
+			"send":         c.Send(localMR, 0, 8, Always, 0), "recv": c.Recv(localMR, 0, 8, 0),
 			"disconnect": c.Disconnect(), "batch": postErr, "event": eventErr, "poll": pollErr, "wait": waitErr,
 			"async": asyncErr,
 		} {
@@ -210,14 +210,14 @@ func TestClosedConnection(t *testing.T) {
 // TestCloseDuringUse checks that closing a connection ends the calls of other goroutines.
 func TestCloseDuringUse(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to, c := remote(t, there), r.a.conn
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to, c := remote(t, remoteMR), r.a.conn
 		ctx := soon(t)
 		var all sync.WaitGroup
 		for _, use := range []func() error{
-			func() error { return c.Write(to, 0, here, 0, 8, Always, 0) },
+			func() error { return c.Write(to, 0, localMR, 0, 8, Always, 0) },
 			func() error { return c.Flush(to, 0, 8, Visibility, Always, 0) },
-			func() error { return c.Recv(here, 0, 8, 0) },
+			func() error { return c.Recv(localMR, 0, 8, 0) },
 			func() error { _, err := c.CQ().Wait(ctx, make([]ibv.WC, 1)); return err },
 			func() error { _, err := c.NextEvent(ctx); return err },
 		} {
@@ -252,17 +252,17 @@ func TestSRQ(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, srq.Close()) })
 			c.conn.SRQ = srq
-			here, there := r.a.memory(64, everyUsage), r.b.memory(1024, everyUsage)
+			localMR, remote := r.a.memory(64, everyUsage), r.b.memory(1024, everyUsage)
 			for i := range uint64(defaultSRQSize) {
-				require.NoError(t, srq.Recv(there, 8*i, 8, i))
+				require.NoError(t, srq.Recv(remote, 8*i, 8, i))
 			}
 			err = srq.Recv(nil, 0, 0, 99)
 			assert.ErrorContains(t, err, "SRQ.Recv", "the queue is full")
 			assert.ErrorIs(t, srq.Recv(nil, 0, 1, 0), ErrInvalid)
 			for i := range uint64(3) {
 				a, b := r.connect(options{connB: &c.conn})
-				assert.ErrorIs(t, b.Recv(there, 0, 8, 0), ErrProvider, "receives come from the shared queue")
-				require.NoError(t, a.SendWithImm(here, 0, 8, Always, uint32(i), 1))
+				assert.ErrorIs(t, b.Recv(remote, 0, 8, 0), ErrProvider, "receives come from the shared queue")
+				require.NoError(t, a.SendWithImm(localMR, 0, 8, Always, uint32(i), 1))
 				e := side{t: t, conn: a}
 				e.done(1)
 				q := b.RecvCQ()
@@ -321,8 +321,8 @@ func TestConnConfig(t *testing.T) {
 // TestReceiveBeforeConnection checks that a receive posted to a request gets the connection's first message.
 func TestReceiveBeforeConnection(t *testing.T) {
 	r := newPair(t, options{})
-	here, there := r.a.memory(8, everyUsage), r.b.memory(8, everyUsage)
-	copy(here.Bytes(), "first")
+	localMR, remote := r.a.memory(8, everyUsage), r.b.memory(8, everyUsage)
+	copy(localMR.Bytes(), "first")
 	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	a, err := out.Connect(nil)
@@ -330,16 +330,16 @@ func TestReceiveBeforeConnection(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	in, err := r.ep.NextConnRequest(soon(t), nil)
 	require.NoError(t, err)
-	require.NoError(t, in.Recv(there, 0, 8, 42))
+	require.NoError(t, in.Recv(remote, 0, 8, 42))
 	b, err := in.Connect(nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
-	assert.ErrorIs(t, in.Recv(there, 0, 8, 0), rdma.ErrClosed)
+	assert.ErrorIs(t, in.Recv(remote, 0, 8, 0), rdma.ErrClosed)
 	require.NoError(t, a.WaitEstablished(soon(t)))
-	require.NoError(t, a.Send(here, 0, 5, Always, 1))
+	require.NoError(t, a.Send(localMR, 0, 5, Always, 1))
 	wc := completion(t, b.CQ())
 	assert.Equal(t, uint64(42), wc.WRID)
-	assert.Equal(t, "first", string(there.Bytes()[:5]))
+	assert.Equal(t, "first", string(remote.Bytes()[:5]))
 }
 
 // TestFindDevice finds devices by their own and by remote addresses, and checks that invalid addresses are rejected.

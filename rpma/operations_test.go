@@ -24,22 +24,22 @@ var flushWays = map[string]PeerOptions{"native": {}, "plain": {ReadFlush: true, 
 
 // eachWay runs a test with each of flushWays.
 func eachWay(t *testing.T, test func(t *testing.T, r *pair)) {
-	for name, way := range flushWays {
-		t.Run(name, func(t *testing.T) { test(t, connected(t, options{a: way, b: way})) })
+	for name, variant := range flushWays {
+		t.Run(name, func(t *testing.T) { test(t, connected(t, options{a: variant, b: variant})) })
 	}
 }
 
 // TestEndToEnd writes to a peer's memory, flushes it, and reads it back.
 func TestEndToEnd(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		there := r.b.memory(4096, ReadSrc|WriteDst|FlushVisibility)
+		remoteMR := r.b.memory(4096, ReadSrc|WriteDst|FlushVisibility)
 		here := r.a.memory(4096, WriteSrc|ReadDst)
-		to := remote(t, there)
+		to := remote(t, remoteMR)
 		copy(here.Bytes(), "hello")
 		require.NoError(t, r.a.conn.Write(to, 100, here, 0, 5, OnError, 1))
 		require.NoError(t, r.a.conn.Flush(to, 100, 5, Visibility, Always, 2))
 		r.a.done(2)
-		assert.Equal(t, "hello", string(there.Bytes()[100:105]))
+		assert.Equal(t, "hello", string(remoteMR.Bytes()[100:105]))
 		require.NoError(t, r.a.conn.Read(here, 1000, to, 100, 5, Always, 3))
 		r.a.done(3)
 		assert.Equal(t, "hello", string(here.Bytes()[1000:1005]))
@@ -48,8 +48,8 @@ func TestEndToEnd(t *testing.T) {
 
 func TestOpcodes(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		there, here := r.b.memory(64, everyUsage), r.a.memory(64, everyUsage)
-		to, c := remote(t, there), r.a.conn
+		remoteMR, here := r.b.memory(64, everyUsage), r.a.memory(64, everyUsage)
+		to, c := remote(t, remoteMR), r.a.conn
 		atomic, flush := ibv.WC_RDMA_WRITE, ibv.WC_RDMA_READ
 		if r.a.peer.NativeAtomicWrite() {
 			atomic = ibv.WC_ATOMIC_WRITE
@@ -58,7 +58,7 @@ func TestOpcodes(t *testing.T) {
 			flush = ibv.WC_FLUSH
 		}
 		for range 3 {
-			require.NoError(t, r.b.conn.Recv(there, 0, 64, 0))
+			require.NoError(t, r.b.conn.Recv(remoteMR, 0, 64, 0))
 		}
 		for name, o := range map[string]struct {
 			post func(id uint64) error
@@ -84,16 +84,16 @@ func TestOpcodes(t *testing.T) {
 // TestMessages checks that messages and their immediate data arrive.
 func TestMessages(t *testing.T) {
 	r := connected(t, options{connB: &ConnConfig{RecvCQSize: 10}})
-	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	to := remote(t, there)
-	copy(here.Bytes(), "a message")
+	localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to := remote(t, remoteMR)
+	copy(localMR.Bytes(), "a message")
 	for _, imm := range []uint32{0, 1, 0x01020304, 0xfffffffe} {
 		for name, post := range map[string]func() error{
-			"send":  func() error { return r.a.conn.SendWithImm(here, 2, 7, Always, imm, 5) },
-			"write": func() error { return r.a.conn.WriteWithImm(to, 32, here, 2, 7, Always, imm, 5) },
+			"send":  func() error { return r.a.conn.SendWithImm(localMR, 2, 7, Always, imm, 5) },
+			"write": func() error { return r.a.conn.WriteWithImm(to, 32, localMR, 2, 7, Always, imm, 5) },
 		} {
-			clear(there.Bytes())
-			require.NoError(t, r.b.conn.Recv(there, 16, 16, 9))
+			clear(remoteMR.Bytes())
+			require.NoError(t, r.b.conn.Recv(remoteMR, 16, 16, 9))
 			require.NoError(t, post())
 			r.a.done(5)
 			wc := completion(t, r.b.conn.RecvCQ())
@@ -107,9 +107,9 @@ func TestMessages(t *testing.T) {
 			assert.Equal(t, imm, binary.BigEndian.Uint32(wire[:]))
 			if name == "send" {
 				assert.Equal(t, uint32(7), wc.ByteLen)
-				assert.Equal(t, "message", string(there.Bytes()[16:23]))
+				assert.Equal(t, "message", string(remoteMR.Bytes()[16:23]))
 			} else {
-				assert.Equal(t, "message", string(there.Bytes()[32:39]))
+				assert.Equal(t, "message", string(remoteMR.Bytes()[32:39]))
 			}
 		}
 	}
@@ -125,32 +125,32 @@ func TestMessages(t *testing.T) {
 // TestEmptyOperations checks that operations without data need no region.
 func TestEmptyOperations(t *testing.T) {
 	r := connected(t, options{})
-	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	for i := range here.Bytes() {
-		here.Bytes()[i] = 1
+	localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	for i := range localMR.Bytes() {
+		localMR.Bytes()[i] = 1
 	}
-	to, c := remote(t, there), r.a.conn
+	to, c := remote(t, remoteMR), r.a.conn
 	require.NoError(t, c.Read(nil, 0, nil, 0, 0, Always, 1))
 	r.a.done(1)
 	require.NoError(t, c.Write(nil, 0, nil, 0, 0, Always, 2))
 	r.a.done(2)
-	require.NoError(t, c.Read(here, 64, to, 64, 0, Always, 3))
+	require.NoError(t, c.Read(localMR, 64, to, 64, 0, Always, 3))
 	r.a.done(3)
-	require.NoError(t, c.Write(to, 3, here, 5, 0, Always, 4))
+	require.NoError(t, c.Write(to, 3, localMR, 5, 0, Always, 4))
 	r.a.done(4)
-	assert.Equal(t, make([]byte, 64), there.Bytes())
+	assert.Equal(t, make([]byte, 64), remoteMR.Bytes())
 }
 
 // TestFlags checks that with OnError, only a failure causes a completion.
 func TestFlags(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to, c := remote(t, there), r.a.conn
-		require.NoError(t, c.Write(to, 0, here, 0, 8, OnError, 1))
-		require.NoError(t, c.Read(here, 0, to, 0, 8, OnError, 2))
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to, c := remote(t, remoteMR), r.a.conn
+		require.NoError(t, c.Write(to, 0, localMR, 0, 8, OnError, 1))
+		require.NoError(t, c.Read(localMR, 0, to, 0, 8, OnError, 2))
 		require.NoError(t, c.AtomicWrite(to, 0, [8]byte{}, OnError, 3))
 		require.NoError(t, c.Flush(to, 0, 8, Visibility, OnError, 4))
-		require.NoError(t, c.Write(to, 0, here, 0, 8, Always, 5))
+		require.NoError(t, c.Write(to, 0, localMR, 0, 8, Always, 5))
 		r.a.done(5)
 		wcs := make([]ibv.WC, 10)
 		n, err := c.CQ().Poll(wcs)
@@ -158,7 +158,7 @@ func TestFlags(t *testing.T) {
 		assert.Zero(t, n)
 		wrong := *to
 		wrong.rkey++
-		require.NoError(t, c.Write(&wrong, 0, here, 0, 8, OnError, 6))
+		require.NoError(t, c.Write(&wrong, 0, localMR, 0, 8, OnError, 6))
 		wc := completion(t, c.CQ())
 		assert.Equal(t, ibv.WC_REM_ACCESS_ERR, wc.Status)
 		assert.Equal(t, uint64(6), wc.WRID)
@@ -191,40 +191,40 @@ func TestAtomicWriteFence(t *testing.T) {
 // TestAtomicWrite checks that an atomic write writes all 8 bytes and no others.
 func TestAtomicWrite(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		there := r.b.memory(24, everyUsage)
-		to := remote(t, there)
+		remoteMR := r.b.memory(24, everyUsage)
+		to := remote(t, remoteMR)
 		value := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
 		for i := range 3 { // reuses the request
 			value[0] = byte(i)
 			require.NoError(t, r.a.conn.AtomicWrite(to, 8, value, Always, uint64(i)))
 			r.a.done(uint64(i))
-			assert.Equal(t, value[:], there.Bytes()[8:16])
+			assert.Equal(t, value[:], remoteMR.Bytes()[8:16])
 		}
-		assert.Equal(t, make([]byte, 8), there.Bytes()[:8])
-		assert.Equal(t, make([]byte, 8), there.Bytes()[16:])
+		assert.Equal(t, make([]byte, 8), remoteMR.Bytes()[:8])
+		assert.Equal(t, make([]byte, 8), remoteMR.Bytes()[16:])
 	})
 }
 
 // TestArguments checks that invalid arguments are rejected before posting, with librpma's codes.
 func TestArguments(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *pair) {
-		here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to, c := remote(t, there), r.a.conn
+		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+		to, c := remote(t, remoteMR), r.a.conn
 		const far = ^uint64(0)
 		for name, err := range map[string]error{
-			"read without flags":            c.Read(here, 0, to, 0, 8, 0, 0),
-			"write without flags":           c.Write(to, 0, here, 0, 8, 0, 0),
-			"write imm without flags":       c.WriteWithImm(to, 0, here, 0, 8, 0, 1, 0),
+			"read without flags":            c.Read(localMR, 0, to, 0, 8, 0, 0),
+			"write without flags":           c.Write(to, 0, localMR, 0, 8, 0, 0),
+			"write imm without flags":       c.WriteWithImm(to, 0, localMR, 0, 8, 0, 1, 0),
 			"atomic write without flags":    c.AtomicWrite(to, 0, [8]byte{}, 0, 0),
 			"flush without flags":           c.Flush(to, 0, 8, Visibility, 0, 0),
-			"send without flags":            c.Send(here, 0, 8, 0, 0),
-			"send imm without flags":        c.SendWithImm(here, 0, 8, 0, 1, 0),
-			"unknown flags":                 c.Send(here, 0, 8, 4, 0),
-			"read from nothing":             c.Read(here, 0, nil, 0, 0, Always, 0),
+			"send without flags":            c.Send(localMR, 0, 8, 0, 0),
+			"send imm without flags":        c.SendWithImm(localMR, 0, 8, 0, 1, 0),
+			"unknown flags":                 c.Send(localMR, 0, 8, 4, 0),
+			"read from nothing":             c.Read(localMR, 0, nil, 0, 0, Always, 0),
 			"read to nothing":               c.Read(nil, 0, to, 0, 0, Always, 0),
 			"read nothing at an offset":     c.Read(nil, 0, nil, 1, 0, Always, 0),
 			"read bytes of nothing":         c.Read(nil, 0, nil, 0, 1, Always, 0),
-			"write to nothing":              c.Write(nil, 0, here, 0, 0, Always, 0),
+			"write to nothing":              c.Write(nil, 0, localMR, 0, 0, Always, 0),
 			"write nothing at an offset":    c.Write(nil, 1, nil, 0, 0, Always, 0),
 			"send bytes of nothing":         c.Send(nil, 0, 1, Always, 0),
 			"receive bytes into nothing":    c.Recv(nil, 0, 1, 0),
@@ -234,13 +234,13 @@ func TestArguments(t *testing.T) {
 			"flush nothing":                 c.Flush(nil, 0, 0, Visibility, Always, 0),
 			"flush of an unknown type":      c.Flush(to, 0, 8, 2, Always, 0),
 			"flush beyond the end":          c.Flush(to, 60, 8, Visibility, Always, 0),
-			"read beyond the peer's end":    c.Read(here, 0, to, 60, 8, Always, 0),
-			"read beyond this side's end":   c.Read(here, 60, to, 0, 8, Always, 0),
-			"read far away":                 c.Read(here, 0, to, far, 8, Always, 0),
-			"read too much":                 c.Read(here, 0, to, 0, far, Always, 0),
-			"write that wraps":              c.Write(to, far-3, here, 0, 8, Always, 0),
-			"receive beyond the end":        c.Recv(here, 60, 8, 0),
-			"more than a message can carry": c.Send(here, 0, maxMessage+1, Always, 0),
+			"read beyond the peer's end":    c.Read(localMR, 0, to, 60, 8, Always, 0),
+			"read beyond this side's end":   c.Read(localMR, 60, to, 0, 8, Always, 0),
+			"read far away":                 c.Read(localMR, 0, to, far, 8, Always, 0),
+			"read too much":                 c.Read(localMR, 0, to, 0, far, Always, 0),
+			"write that wraps":              c.Write(to, far-3, localMR, 0, 8, Always, 0),
+			"receive beyond the end":        c.Recv(localMR, 60, 8, 0),
+			"more than a message can carry": c.Send(localMR, 0, maxMessage+1, Always, 0),
 		} {
 			assert.ErrorIs(t, err, ErrInvalid, name)
 			assert.ErrorIs(t, err, syscall.EINVAL, name)
@@ -252,12 +252,12 @@ func TestArguments(t *testing.T) {
 // TestFullQueue checks that a full queue rejects operations without losing any, and that polling completions frees it.
 func TestFullQueue(t *testing.T) {
 	r := connected(t, options{})
-	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	to := remote(t, there)
+	localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to := remote(t, remoteMR)
 	posted := uint64(0)
 	var err error
 	for ; err == nil; posted++ {
-		err = r.a.conn.Write(to, 0, here, 0, 8, Always, posted)
+		err = r.a.conn.Write(to, 0, localMR, 0, 8, Always, posted)
 	}
 	posted--
 	assert.Equal(t, uint64(defaultQueueSize), posted)
@@ -267,15 +267,15 @@ func TestFullQueue(t *testing.T) {
 	for id := range posted {
 		r.a.done(id)
 	}
-	require.NoError(t, r.a.conn.Write(to, 0, here, 0, 8, Always, 100))
+	require.NoError(t, r.a.conn.Write(to, 0, localMR, 0, 8, Always, 100))
 	r.a.done(100)
 	for err, posted = nil, 0; err == nil; posted++ {
-		err = r.b.conn.Recv(there, 0, 8, posted)
+		err = r.b.conn.Recv(remoteMR, 0, 8, posted)
 	}
 	assert.Equal(t, uint64(defaultQueueSize)+1, posted)
 	assert.ErrorIs(t, err, syscall.ENOMEM)
 	for i := range uint64(defaultQueueSize) {
-		require.NoError(t, r.a.conn.Send(here, 0, 8, Always, i))
+		require.NoError(t, r.a.conn.Send(localMR, 0, 8, Always, i))
 		r.a.done(i)
 		wc := completion(t, r.b.conn.CQ())
 		assert.Equal(t, i, wc.WRID)

@@ -18,19 +18,19 @@ var operationNames = []string{"read", "write", "write imm", "flush", "atomic wri
 
 // eachOperation returns a function for every operation. id is the id of its completion.
 func eachOperation(r *pair) map[string]func(id uint64) error {
-	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	to, c := remote(r.t, there), r.a.conn
-	recv := func(id uint64) error { return r.b.conn.Recv(there, 0, 64, id) }
-	send := func(id uint64) error { return c.Send(here, 0, 8, Always, id) }
-	writeImm := func(id uint64) error { return c.WriteWithImm(to, 0, here, 0, 8, Always, 1, id) }
+	localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to, c := remote(r.t, remoteMR), r.a.conn
+	recv := func(id uint64) error { return r.b.conn.Recv(remoteMR, 0, 64, id) }
+	send := func(id uint64) error { return c.Send(localMR, 0, 8, Always, id) }
+	writeImm := func(id uint64) error { return c.WriteWithImm(to, 0, localMR, 0, 8, Always, 1, id) }
 	return map[string]func(id uint64) error{
-		"read":         func(id uint64) error { return c.Read(here, 0, to, 0, 8, Always, id) },
-		"write":        func(id uint64) error { return c.Write(to, 0, here, 0, 8, Always, id) },
+		"read":         func(id uint64) error { return c.Read(localMR, 0, to, 0, 8, Always, id) },
+		"write":        func(id uint64) error { return c.Write(to, 0, localMR, 0, 8, Always, id) },
 		"write imm":    r.message(recv, writeImm),
 		"atomic write": func(id uint64) error { return c.AtomicWrite(to, 8, [8]byte{}, Always, id) },
 		"flush":        func(id uint64) error { return c.Flush(to, 0, 64, Visibility, Always, id) },
 		"send":         r.message(recv, send),
-		"send imm":     r.message(recv, func(id uint64) error { return c.SendWithImm(here, 0, 8, Always, 1, id) }),
+		"send imm":     r.message(recv, func(id uint64) error { return c.SendWithImm(localMR, 0, 8, Always, 1, id) }),
 		"recv":         r.message(recv, send),
 	}
 }
@@ -74,15 +74,15 @@ func TestNoAllocation(t *testing.T) {
 // added to the same verbs of package rdma on the same queue pair (the median of short spans), at most 20 ns.
 func BenchmarkOperations(b *testing.B) {
 	const span = 256
-	for way, o := range flushWays {
+	for variant, o := range flushWays {
 		for _, name := range operationNames {
-			b.Run(way+"/"+name, func(b *testing.B) {
+			b.Run(variant+"/"+name, func(b *testing.B) {
 				r := connected(b, options{a: o, b: o}) // new locks, used by this goroutine only
 				post, verb := eachOperation(r)[name], eachVerb(r)[name]
 				cq, rdmaCQ, wcs := r.a.conn.CQ(), r.a.conn.CQ().RDMA(), make([]ibv.WC, 1)
 				var added, all []float64
 				for spans := 0; spans <= b.N/span; spans++ {
-					began := time.Now()
+					start := time.Now()
 					for range span {
 						if err := post(1); err != nil {
 							b.Fatal(err)
@@ -100,8 +100,8 @@ func BenchmarkOperations(b *testing.B) {
 							b.Fatal(n, err)
 						}
 					}
-					all = append(all, float64(between.Sub(began))/span)
-					added = append(added, float64(between.Sub(began)-time.Since(between))/span)
+					all = append(all, float64(between.Sub(start))/span)
+					added = append(added, float64(between.Sub(start)-time.Since(between))/span)
 				}
 				slices.Sort(added)
 				slices.Sort(all)
@@ -115,8 +115,8 @@ func BenchmarkOperations(b *testing.B) {
 // eachVerb returns functions that post the operations of eachOperation with package rdma. For messages, it is the side
 // that the operation's name mentions.
 func eachVerb(r *pair) map[string]func(id uint64) error {
-	here, there := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-	to, qp, sge, one := remote(r.t, there), r.a.conn.QP(), here.RDMA().SGE(0, 8), ibv.ToBE32(1)
+	localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
+	to, qp, sge, one := remote(r.t, remoteMR), r.a.conn.QP(), localMR.RDMA().SGE(0, 8), ibv.ToBE32(1)
 	batch, err := rdma.NewSendBatch(1, 1, 8)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { batch.Close() })
@@ -142,8 +142,8 @@ func eachVerb(r *pair) map[string]func(id uint64) error {
 	recvs, err := rdma.NewRecvBatch(1, 1)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { recvs.Close() })
-	space := there.RDMA().SGE(0, 64)
-	recv := func(id uint64) error { return r.b.conn.Recv(there, 0, 64, id) }
+	space := remoteMR.RDMA().SGE(0, 64)
+	recv := func(id uint64) error { return r.b.conn.Recv(remoteMR, 0, 64, id) }
 	all := map[string]func(id uint64) error{
 		"read":  list(func(id uint64) { batch.Read(id, to.address, to.rkey).Add(sge).Signaled() }),
 		"write": list(func(id uint64) { batch.Write(id, to.address, to.rkey).Add(sge).Signaled() }),
@@ -157,7 +157,7 @@ func eachVerb(r *pair) map[string]func(id uint64) error {
 			recvs.Recv(id).Add(space)
 			_, err := r.b.conn.QP().PostRecv(recvs)
 			return err
-		}, func(id uint64) error { return r.a.conn.Send(here, 0, 8, Always, id) }),
+		}, func(id uint64) error { return r.a.conn.Send(localMR, 0, 8, Always, id) }),
 		"flush": list(func(id uint64) { batch.Read(id, to.address, to.rkey).Add(sge).Signaled() }),
 		"atomic write": list(func(id uint64) {
 			var value [8]byte

@@ -100,20 +100,20 @@ func TestErrorsOfAnInt(t *testing.T) {
 	} {
 		check := func(convention string, want, got error) {
 			t.Helper()
-			what := fmt.Sprintf("%s of %d with errno %d", convention, c.result, int(c.errno))
+			finding := fmt.Sprintf("%s of %d with errno %d", convention, c.result, int(c.errno))
 			if want == nil {
-				assert.NoError(t, got, what)
+				assert.NoError(t, got, finding)
 				return
 			}
 			var failed *runtime.CallError
-			require.ErrorAs(t, got, &failed, what)
+			require.ErrorAs(t, got, &failed, finding)
 			assert.Equal(t, "give_int", failed.Function)
 			if want == errNoReason {
-				assert.Zero(t, failed.Errno, what)
+				assert.Zero(t, failed.Errno, finding)
 				assert.EqualError(t, got, "give_int: failed without an error number")
 				assert.NoError(t, errors.Unwrap(got))
 			} else {
-				assert.ErrorIs(t, got, want, what)
+				assert.ErrorIs(t, got, want, finding)
 			}
 		}
 		check("Errno", c.Errno, give.Exported().Errno(arg(c.result), uintptr(c.errno)))

@@ -99,12 +99,12 @@ func function(name string) *runtime.Function { return &runtime.Function{Library:
 
 // child runs one test in a child process with GOVERBS_TEST_CHILD set to what, and returns its output and its exit
 // error.
-func child(t *testing.T, test, what string) (string, error) {
+func child(t *testing.T, test, name string) (string, error) {
 	t.Helper()
 	words := append(strings.Fields(os.Getenv("GOVERBS_TEST_EMULATOR")), os.Args[0], "-test.run=^"+test+"$",
 		"-test.timeout=20s")
 	cmd := exec.Command(words[0], words[1:]...)
-	cmd.Env = append(os.Environ(), "GOVERBS_TEST_CHILD="+what)
+	cmd.Env = append(os.Environ(), "GOVERBS_TEST_CHILD="+name)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

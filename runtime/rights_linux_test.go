@@ -42,7 +42,7 @@ func TestMoreRightsThanTheUser(t *testing.T) {
 	if stat.Flags&unix.ST_NOSUID != 0 {
 		t.Skipf("%s is on a file system without set-uid programs", dir)
 	}
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	require.NoError(t, err)
 	copyFile := func(name, from string) string {
 		content, err := os.ReadFile(from)
@@ -51,7 +51,7 @@ func TestMoreRightsThanTheUser(t *testing.T) {
 		require.NoError(t, os.WriteFile(to, content, 0o755))
 		return to
 	}
-	program, library := copyFile("program", own), copyFile("calls.so", pathOf("calls.so"))
+	program, library := copyFile("program", executable), copyFile("calls.so", pathOf("calls.so"))
 	require.NoError(t, os.Chown(program, nobody, -1))
 	for mode, rights := range map[fs.FileMode]string{0o755: "the user's", 0o755 | fs.ModeSetuid: "its owner's"} {
 		require.NoError(t, os.Chmod(program, mode))

@@ -105,7 +105,7 @@ func TestAnObjectOfASpaceDecides(t *testing.T) {
 
 func TestMemoryOfASpace(t *testing.T) {
 	b := newToy(t)
-	taken := map[unsafe.Pointer][]byte{}
+	used := map[unsafe.Pointer][]byte{}
 	for round := range 3 {
 		for _, size := range []int{0, 1, 64, 65, 4096, 3 << 20} {
 			p, err := b.space.Alloc(size)
@@ -118,11 +118,11 @@ func TestMemoryOfASpace(t *testing.T) {
 				}
 				memory[i] = byte(size) | 1
 			}
-			assert.Nil(t, taken[p], "allocated twice")
-			taken[p] = memory
+			assert.Nil(t, used[p], "allocated twice")
+			used[p] = memory
 			assert.Same(t, b, runtime.BackendOf(uintptr(p)))
 		}
-		for p, memory := range taken {
+		for p, memory := range used {
 			for _, x := range memory {
 				if x != byte(len(memory))|1 {
 					t.Fatal("memory is shared")
@@ -131,7 +131,7 @@ func TestMemoryOfASpace(t *testing.T) {
 			if round < 2 {
 				b.space.Free(p)
 				assert.Panics(t, func() { b.space.Free(p) }, "freed twice")
-				delete(taken, p)
+				delete(used, p)
 			}
 		}
 	}

@@ -112,18 +112,18 @@ func TestAFaultInC(t *testing.T) {
 	}
 }
 
-func fault(t *testing.T, what string) {
+func fault(t *testing.T, name string) {
 	defer func() {
 		if r := recover(); r != nil {
 			t.Fatal("recovered", r)
 		}
 	}()
 	fn := cfunc(t, "dereference")
-	if what == "function" {
+	if name == "function" {
 		function("dereference").Exported().Value(8)
 	}
 	for _, c := range callers() {
-		if c.name == what {
+		if c.name == name {
 			c.call(fn, 8, 0, 0)
 		}
 	}

@@ -37,8 +37,8 @@ func TestManyCallsInARow(t *testing.T) {
 	sleep := function("usleep") // in the C library, which the test library is linked with
 	var each float64
 	for range 5 { // one suffices, on a busy machine
-		n, before, began := 0, sleeps(t), time.Now()
-		for ; time.Since(began) < 300*time.Millisecond; n++ {
+		n, before, start := 0, sleeps(t), time.Now()
+		for ; time.Since(start) < 300*time.Millisecond; n++ {
 			_, err := sleep.Exported().Value(50)
 			require.NoError(t, err)
 		}

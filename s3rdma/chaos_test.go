@@ -148,15 +148,15 @@ func chaos(t *testing.T, o Options, steps []string) {
 			}
 		})
 	}
-	ended := make(chan struct{})
+	result := make(chan struct{})
 	go func() {
 		all.Wait()
-		close(ended)
+		close(result)
 	}()
 	replaced := 0
 	for running := true; running; {
 		select {
-		case <-ended:
+		case <-result:
 			running = false
 		case <-time.After(200 * time.Millisecond):
 			replaced++

@@ -95,15 +95,15 @@ func TestDirectLosses(t *testing.T) {
 	p := newPair(t, HandlerOptions{Direct: true}, Options{Direct: true, Threshold: 1},
 		func(base http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(r *http.Request) (*http.Response, error) {
-				what := int32(0)
+				name := int32(0)
 				if r.Header.Get(headerToken) != "" {
-					what = lose.Swap(0)
+					name = lose.Swap(0)
 				}
-				if what == 1 {
+				if name == 1 {
 					return nil, errors.New("lost")
 				}
 				response, err := base.RoundTrip(r)
-				if what == 2 && err == nil {
+				if name == 2 && err == nil {
 					response.Body.Close()
 					return nil, errors.New("lost")
 				}
@@ -111,11 +111,11 @@ func TestDirectLosses(t *testing.T) {
 			})
 		})
 	for i := range 4 {
-		for what := range int32(3) {
-			data := bytesOf(5000, uint64(i)<<2+uint64(what))
-			lose.Store(what)
+		for desc := range int32(3) {
+			data := bytesOf(5000, uint64(i)<<2+uint64(desc))
+			lose.Store(desc)
 			p.put("key", data)
-			lose.Store(what)
+			lose.Store(desc)
 			assert.Equal(t, data, p.get("key"))
 		}
 	}

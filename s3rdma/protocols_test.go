@@ -12,16 +12,16 @@ import (
 func BenchmarkProtocols(b *testing.B) {
 	for _, size := range []int{4 << 10, 64 << 10, 1 << 20} {
 		data := bytesOf(size, 1)
-		for _, way := range []string{"http", "hipobj-rc-v2", "direct"} {
+		for _, variant := range []string{"http", "hipobj-rc-v2", "direct"} {
 			threshold := 1
-			if way == "http" {
+			if variant == "http" {
 				threshold = maxSize
 			}
 			for _, method := range []string{http.MethodPut, http.MethodGet} {
-				b.Run(fmt.Sprintf("%s/%dKiB/%s", method, size>>10, way), func(b *testing.B) {
-					direct := way == "direct"
+				b.Run(fmt.Sprintf("%s/%dKiB/%s", method, size>>10, variant), func(b *testing.B) {
+					direct := variant == "direct"
 					p := newPair(b, HandlerOptions{Direct: direct}, Options{Direct: direct, Threshold: threshold}, nil)
-					if way == "http" {
+					if variant == "http" {
 						p.client.Transport = p.transport.base // a GET by RDMA first sends a HEAD for the size
 					}
 					p.put("key", data)

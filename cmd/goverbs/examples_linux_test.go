@@ -25,9 +25,9 @@ const examplesPage = "../../docs/examples-goverbs.md"
 // TestExamples runs the commands in docs/examples-goverbs.md and README.md and compares the output.
 func TestExamples(t *testing.T) {
 	dir := t.TempDir()
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	require.NoError(t, err)
-	require.NoError(t, os.Symlink(own, filepath.Join(dir, "goverbs")))
+	require.NoError(t, os.Symlink(executable, filepath.Join(dir, "goverbs")))
 	installed, err := filepath.Glob("/usr/lib/*/libibverbs.so.1")
 	require.NoError(t, err)
 	supported := func(command string) bool {

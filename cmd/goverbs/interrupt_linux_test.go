@@ -27,10 +27,10 @@ type process struct {
 
 // startProcess starts goverbs and, if prefix is not empty, waits for a line on stderr with that prefix.
 func startProcess(t *testing.T, prefix, line string) *process {
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	require.NoError(t, err)
 	program := filepath.Join(t.TempDir(), "goverbs")
-	require.NoError(t, os.Symlink(own, program))
+	require.NoError(t, os.Symlink(executable, program))
 	p := &process{Cmd: exec.Command(program, strings.Fields(line)...), ended: make(chan error, 1)}
 	p.Stdout, p.Stderr = &p.out, &p.problems
 	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

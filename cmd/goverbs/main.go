@@ -128,8 +128,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	default:
 		err = command.Run(output{stdout, stderr, os.Stdin, c.JSON, parser, &interrupted})
 	}
-	if ended := exitStatus(0); errors.As(err, &ended) {
-		return int(ended)
+	if exit := exitStatus(0); errors.As(err, &exit) {
+		return int(exit)
 	}
 	if err != nil && interrupted.Load() != 0 {
 		page.Log(stderr, "interrupted")

@@ -99,8 +99,8 @@ func (c cpCommand) Run(o output) error {
 	if c.Listen != "" {
 		result, err = filecopy.Receive(ctx, filecopy.Address(c.Listen), c.File, c.Most, func(at string) {
 			page.Log(o.problems, "waiting for a file on %s", at)
-		}, func(why error) {
-			page.Log(o.problems, "request refused: %v; still waiting", why)
+		}, func(reason error) {
+			page.Log(o.problems, "request refused: %v; still waiting", reason)
 		})
 	} else {
 		result, err = filecopy.Send(ctx, c.File, filecopy.Address(c.Peer), progress(o.problems))
@@ -160,13 +160,13 @@ func (c echoCommand) Run(o output) error {
 }
 
 // runServer runs a server and prints its address once it listens: to stderr, or with --json to stdout.
-func (o output) runServer(ctx context.Context, what string,
+func (o output) runServer(ctx context.Context, name string,
 	serve func(ctx context.Context, at func(address string)) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	err := serve(ctx, func(address string) {
 		if !o.json {
-			page.Log(o.problems, "%s on %s", what, address)
+			page.Log(o.problems, "%s on %s", name, address)
 		} else if err := o.print(listening{address}); err != nil {
 			end(err)
 		}
@@ -212,8 +212,8 @@ func (c runCommand) Run(o output) error {
 	if c.Capture != "" {
 		os.Setenv("GOVERBS_SOFT_CAPTURE", c.Capture)
 	}
-	if why := dropin.Without(words[0]); why != "" {
-		page.Log(o.problems, "%s: drop-in libraries are not used: %s", words[0], why)
+	if reason := dropin.Without(words[0]); reason != "" {
+		page.Log(o.problems, "%s: drop-in libraries are not used: %s", words[0], reason)
 	}
 	return o.start(exec.Command(runner, words...), words[0])
 }

@@ -19,16 +19,16 @@ import (
 
 // TestPerfWaits checks that a perf server prints its address once it waits, but not with --json.
 func TestPerfWaits(t *testing.T) {
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	require.NoError(t, err)
 	program := filepath.Join(t.TempDir(), "goverbs")
-	require.NoError(t, os.Symlink(own, program))
+	require.NoError(t, os.Symlink(executable, program))
 	serve := func(words ...string) *exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), program, words...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		return cmd
 	}
-	for _, way := range []struct {
+	for _, variant := range []struct {
 		flags []string
 		want  string
 	}{
@@ -37,13 +37,13 @@ func TestPerfWaits(t *testing.T) {
 		{[]string{"-p", "18579", "-R", "-c", "UD"},
 			"goverbs: waiting for ib_send_bw or goverbs perf on 127.0.77.10:18579\n"},
 	} {
-		server := serve(append([]string{"perf", "send", "-d", "soft@127.0.77.10"}, way.flags...)...)
+		server := serve(append([]string{"perf", "send", "-d", "soft@127.0.77.10"}, variant.flags...)...)
 		problems, err := server.StderrPipe()
 		require.NoError(t, err)
 		require.NoError(t, server.Start())
 		output, err := bufio.NewReader(problems).ReadString('\n')
 		assert.NoError(t, err)
-		assert.Equal(t, way.want, output)
+		assert.Equal(t, variant.want, output)
 		require.NoError(t, server.Process.Kill())
 		_ = server.Wait()
 	}

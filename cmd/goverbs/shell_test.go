@@ -63,9 +63,9 @@ compadd() { for word; do [[ $word = --* ]] && print -r -- $word; done }; words=(
 // TestShells tests completion in the installed shells. Bash is required.
 func TestShells(t *testing.T) {
 	dir := t.TempDir()
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	require.NoError(t, err)
-	require.NoError(t, os.Symlink(own, filepath.Join(dir, "goverbs")))
+	require.NoError(t, os.Symlink(executable, filepath.Join(dir, "goverbs")))
 	for name, script := range completionScripts {
 		t.Run(name, func(t *testing.T) {
 			path, err := exec.LookPath(name)

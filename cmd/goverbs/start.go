@@ -59,14 +59,14 @@ func (o output) start(program *exec.Cmd, name string) error {
 		}
 	}()
 	err := program.Wait()
-	ended := (*exec.ExitError)(nil)
+	exit := (*exec.ExitError)(nil)
 	switch {
-	case !errors.As(err, &ended):
+	case !errors.As(err, &exit):
 		return err
-	case ended.ExitCode() >= 0:
-		return exitStatus(ended.ExitCode())
+	case exit.ExitCode() >= 0:
+		return exitStatus(exit.ExitCode())
 	}
-	if number, signal := terminationSignal(ended.ProcessState); number > 0 {
+	if number, signal := terminationSignal(exit.ProcessState); number > 0 {
 		if signal != "" {
 			page.Log(o.problems, "%s: %s", name, signal)
 		}

@@ -20,10 +20,10 @@ func TestRecordedPackets(t *testing.T) {
 		t.Skip("tshark is not installed; make deps installs it")
 	}
 	dir := t.TempDir()
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	require.NoError(t, err)
 	program := filepath.Join(dir, "goverbs")
-	require.NoError(t, os.Symlink(own, program))
+	require.NoError(t, os.Symlink(executable, program))
 	packets := filepath.Join(dir, "packets.pcap")
 	code, _, problems := goverbs("trace", "record", "-o", filepath.Join(dir, "trace"), "--pcap", packets, "--",
 		program, "echo", "-d", "soft@127.0.77.5", "127.0.77.6")

@@ -104,19 +104,19 @@ func prepareShared(c cell, s *stub, checked bool) (sampler, error) {
 // cases; the case poll includes the accounting of polls.
 func completing(c cell, queues []*rdma.SendQueue, post runner) runner {
 	chunk := slots / max(c.batch, 1) * len(queues)
-	room := chunk
+	capacity := chunk
 	return func(n int) error {
 		for n > 0 {
-			now := min(n, room)
+			now := min(n, capacity)
 			if err := post(now); err != nil {
 				return err
 			}
 			n -= now
-			room -= (now + len(queues) - 1) / len(queues) * len(queues)
-			if room > 0 {
+			capacity -= (now + len(queues) - 1) / len(queues) * len(queues)
+			if capacity > 0 {
 				continue
 			}
-			room = chunk
+			capacity = chunk
 			for _, q := range queues {
 				q.Reset()
 			}

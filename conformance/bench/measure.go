@@ -64,12 +64,12 @@ func (t *task) calibrate() error {
 		return fmt.Errorf("%s: %v: %w", t.impl, t.cell, err)
 	}
 	for n := 64; ; n *= 4 {
-		took, err := t.sample(n)
+		elapsed, err := t.sample(n)
 		if err != nil {
 			return fmt.Errorf("%s: %v: %w", t.impl, t.cell, err)
 		}
-		if took >= want/8 || n > 1<<24 {
-			t.n = max(1, int(float64(n)*float64(want)/float64(max(took, 1))))
+		if elapsed >= want/8 || n > 1<<24 {
+			t.n = max(1, int(float64(n)*float64(want)/float64(max(elapsed, 1))))
 			return nil
 		}
 	}
@@ -79,11 +79,11 @@ func (t *task) measure() error {
 	if _, err := t.sample(max(t.n/16, 4*t.cell.qps)); err != nil { // warms caches and predictors
 		return err
 	}
-	took, err := t.sample(t.n)
+	elapsed, err := t.sample(t.n)
 	if err != nil {
 		return fmt.Errorf("%s: %v: %w", t.impl, t.cell, err)
 	}
-	t.ns = append(t.ns, float64(took)/float64(t.n*t.cell.goroutines))
+	t.ns = append(t.ns, float64(elapsed)/float64(t.n*t.cell.goroutines))
 	return nil
 }
 

@@ -63,9 +63,9 @@ func measureObjects() (rows []objectRow, err error) {
 		if err != nil {
 			return nil, err
 		}
-		own, err := qp.Endpoint()
+		local, err := qp.Endpoint()
 		if err == nil {
-			err = qp.Connect(own)
+			err = qp.Connect(local)
 		}
 		return qp, err
 	}

@@ -103,10 +103,10 @@ func TestSymbols(t *testing.T) {
 	for _, name := range []string{"libibverbs.so.1", "librdmacm.so.1"} {
 		real, err := exec.Command("cc", "-print-file-name="+name).Output()
 		require.NoError(t, err)
-		theirs, ours := symbols(t, strings.TrimSpace(string(real))), symbols(t, filepath.Join(dir, name))
-		assert.Greater(t, len(theirs), 60)
-		for symbol := range theirs {
-			assert.True(t, ours[symbol], "%s: missing symbol %s", name, symbol)
+		libSymbols, dropinSymbols := symbols(t, strings.TrimSpace(string(real))), symbols(t, filepath.Join(dir, name))
+		assert.Greater(t, len(libSymbols), 60)
+		for symbol := range libSymbols {
+			assert.True(t, dropinSymbols[symbol], "%s: missing symbol %s", name, symbol)
 		}
 	}
 }
@@ -235,22 +235,22 @@ func TestPrograms(t *testing.T) {
 // meet starts a server and then its client, each with its own address, and returns their output. In arguments, SERVER
 // is the server's address and PORT a free port.
 func meet(t *testing.T, dir string, server, client []string, env ...string) (printed, out string) {
-	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
+	port, serverAddr, clientAddr := freePort(t), freeAddress(t), freeAddress(t)
 	fill := func(args []string) (filled []string) {
 		for _, a := range args {
-			filled = append(filled, strings.NewReplacer("PORT", port, "SERVER", own).Replace(a))
+			filled = append(filled, strings.NewReplacer("PORT", port, "SERVER", serverAddr).Replace(a))
 		}
 		return filled
 	}
 	server, client = fill(server), fill(client)
 	var b bytes.Buffer
 	listens := with(t, dir, server[0], server[1:]...)
-	listens.Env = append(append(listens.Env, "GOVERBS_DEVICE=soft@"+own), env...)
+	listens.Env = append(append(listens.Env, "GOVERBS_DEVICE=soft@"+serverAddr), env...)
 	listens.Stdout, listens.Stderr = &b, &b
 	require.NoError(t, listens.Start())
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the server listens
 		connects := with(t, dir, client[0], client[1:]...)
-		connects.Env = append(append(connects.Env, "GOVERBS_DEVICE=soft@"+other), env...)
+		connects.Env = append(append(connects.Env, "GOVERBS_DEVICE=soft@"+clientAddr), env...)
 		text, err := connects.CombinedOutput()
 		out = string(text)
 		require.NoError(c, err, "%s", out)
@@ -269,10 +269,10 @@ func TestCapture(t *testing.T) {
 	listens := with(t, dir, "ibv_rc_pingpong", "-g", "0", "-p", port)
 	listens.Env = append(listens.Env, "GOVERBS_DEVICE=soft@"+freeAddress(t), "GOVERBS_SOFT_CAPTURE="+file)
 	require.NoError(t, listens.Start())
-	other := freeAddress(t)
+	clientAddr := freeAddress(t)
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the server listens
 		connects := with(t, dir, "ibv_rc_pingpong", "-g", "0", "-p", port, "127.0.0.1")
-		connects.Env = append(connects.Env, "GOVERBS_DEVICE=soft@"+other)
+		connects.Env = append(connects.Env, "GOVERBS_DEVICE=soft@"+clientAddr)
 		out, err := connects.CombinedOutput()
 		require.NoError(c, err, "%s", out)
 	}, time.Minute, 50*time.Millisecond)
@@ -297,7 +297,7 @@ func TestKilledPeer(t *testing.T) {
 		t.Skip("ibv_rc_pingpong is not installed: make deps installs ibverbs-utils")
 	}
 	for range 20 {
-		if printed, ended := killed(t, dir); ended {
+		if printed, exited := killed(t, dir); exited {
 			assert.Contains(t, printed, "(12) for wr_id")
 			return
 		}
@@ -306,11 +306,11 @@ func TestKilledPeer(t *testing.T) {
 }
 
 // killed starts a ping-pong, kills the server, and returns the client's output, if it ended.
-func killed(t *testing.T, dir string) (printed string, ended bool) {
-	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
+func killed(t *testing.T, dir string) (printed string, exited bool) {
+	port, serverAddr, clientAddr := freePort(t), freeAddress(t), freeAddress(t)
 	long := []string{"-oL", "ibv_rc_pingpong", "-g", "0", "-n", "100000000", "-p", port} // complete lines, for stdbuf
 	victim := with(t, dir, "stdbuf", long...)
-	victim.Env = append(victim.Env, "GOVERBS_DEVICE=soft@"+own)
+	victim.Env = append(victim.Env, "GOVERBS_DEVICE=soft@"+serverAddr)
 	out, err := victim.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, victim.Start())
@@ -320,7 +320,7 @@ func killed(t *testing.T, dir string) (printed string, ended bool) {
 	go func() {
 		for ctx.Err() == nil { // until the victim listens
 			client := exec.CommandContext(ctx, "stdbuf", append(long, "127.0.0.1")...)
-			client.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "GOVERBS_DEVICE=soft@"+other)
+			client.Env = append(os.Environ(), "LD_LIBRARY_PATH="+dir, "GOVERBS_DEVICE=soft@"+clientAddr)
 			text, _ := client.CombinedOutput()
 			if !bytes.Contains(text, []byte("Couldn't connect")) {
 				peer <- string(text)

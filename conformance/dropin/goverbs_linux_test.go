@@ -61,37 +61,37 @@ func TestQuery(t *testing.T) {
 	}
 	devinfo := with(t, dir, "ibv_devinfo", "-v")
 	devinfo.Env = append(devinfo.Env, "GOVERBS_DEVICE="+device)
-	theirs, err := devinfo.Output()
-	require.NoError(t, err, "%s", theirs)
-	ours, err := exec.Command(goverbs(t), "--json", "query", device).Output()
+	devinfoOut, err := devinfo.Output()
+	require.NoError(t, err, "%s", devinfoOut)
+	queryOut, err := exec.Command(goverbs(t), "--json", "query", device).Output()
 	require.NoError(t, err)
 	var report map[string]any
-	decoder := json.NewDecoder(bytes.NewReader(ours))
+	decoder := json.NewDecoder(bytes.NewReader(queryOut))
 	decoder.UseNumber()
 	require.NoError(t, decoder.Decode(&report))
 	printed := map[string]any{}
 	flatten(printed, report)
 	compared := 0
-	for line := range strings.Lines(string(theirs)) {
+	for line := range strings.Lines(string(devinfoOut)) {
 		name, value, ok := strings.Cut(line, ":")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		if m := regexp.MustCompile(`^GID\[ *(\d+)\]$`).FindStringSubmatch(name); m != nil {
 			gid, _, _ := strings.Cut(value, ",")
-			assert.Contains(t, string(ours), `"gid": "`+gid+`"`)
+			assert.Contains(t, string(queryOut), `"gid": "`+gid+`"`)
 			compared++
 			continue
 		}
-		own, there := printed[name]
-		if !ok || !there || value == "" {
+		got, exists := printed[name]
+		if !ok || !exists || value == "" {
 			continue
 		}
 		if strings.HasSuffix(name, "_guid") && !inGuest() {
 			continue // differs between processes on the software device
 		}
 		compared++
-		assert.True(t, same(own, value), "%s: ibv_devinfo prints %q, goverbs query %v", name, value, own)
+		assert.True(t, same(got, value), "%s: ibv_devinfo prints %q, goverbs query %v", name, value, got)
 	}
-	assert.Greater(t, compared, 60, "%s", theirs)
+	assert.Greater(t, compared, 60, "%s", devinfoOut)
 	t.Logf("%d values agree", compared)
 }
 
@@ -221,11 +221,11 @@ func TestPing(t *testing.T) {
 			server := at(serverDevice, p.server)
 			server.Stdout, server.Stderr = &printed, &printed
 			require.NoError(t, server.Start())
-			ended := make(chan error, 1)
-			go func() { ended <- server.Wait() }()
+			done := make(chan error, 1)
+			go func() { done <- server.Wait() }()
 			defer func() {
 				_ = server.Process.Kill()
-				<-ended
+				<-done
 				if t.Failed() {
 					t.Logf("server output: %s", &printed)
 				}
@@ -239,7 +239,7 @@ func TestPing(t *testing.T) {
 					}
 					return
 				}
-				if time.Now().After(deadline) || len(ended) > 0 { // it may not listen yet
+				if time.Now().After(deadline) || len(done) > 0 { // it may not listen yet
 					require.NoError(t, err, "%s", out)
 				}
 			}

@@ -68,9 +68,9 @@ func TestPerfNewer(t *testing.T) {
 	}
 	root, err := vm.PrepareRoot(t.Context(), "trixie", []string{"perftest"}, vm.CacheDir(), t.Logf)
 	require.NoError(t, err)
-	own := filepath.Join(root.Dir, "usr", "lib", "x86_64-linux-gnu")
+	libDir := filepath.Join(root.Dir, "usr", "lib", "x86_64-linux-gnu")
 	perfWith(t, dir, append(measured, slowTests...), func(name string) []string {
-		return []string{filepath.Join(own, "ld-linux-x86-64.so.2"), "--library-path", dir + ":" + own,
+		return []string{filepath.Join(libDir, "ld-linux-x86-64.so.2"), "--library-path", dir + ":" + libDir,
 			filepath.Join(root.Dir, "usr", "bin", name)}
 	})
 }
@@ -87,16 +87,16 @@ func perfWith(t *testing.T, dir string, tests []string, called func(name string)
 			test += " -n 100"
 		}
 		words := strings.Fields(test)
-		theirs := append(append(called("ib_"+words[0]+"_"+words[1]), "-F"), words[2:]...)
-		ours := append([]string{goverbs, "--json", "perf", words[0], "--" + words[1]}, words[2:]...)
+		perftestArgs := append(append(called("ib_"+words[0]+"_"+words[1]), "-F"), words[2:]...)
+		goverbsArgs := append([]string{goverbs, "--json", "perf", words[0], "--" + words[1]}, words[2:]...)
 		t.Run(test+"/perftest server", func(t *testing.T) {
 			t.Parallel()
-			_, printed := measure(t, dir, theirs, ours)
+			_, printed := measure(t, dir, perftestArgs, goverbsArgs)
 			results(t, test, printed, true)
 		})
 		t.Run(test+"/perftest client", func(t *testing.T) {
 			t.Parallel()
-			printed, table := measure(t, dir, ours, theirs)
+			printed, table := measure(t, dir, goverbsArgs, perftestArgs)
 			if strings.HasPrefix(test, "send") || strings.HasPrefix(test, "write lat") {
 				results(t, test, printed, false)
 			}
@@ -114,19 +114,19 @@ func perfWith(t *testing.T, dir string, tests []string, called func(name string)
 }
 
 // measure runs a server and its client on separate devices and returns their output.
-func measure(t *testing.T, dir string, server, client []string) (served, asked []byte) {
-	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
+func measure(t *testing.T, dir string, server, client []string) (serverResult, clientResult []byte) {
+	port, serverAddr, clientAddr := freePort(t), freeAddress(t), freeAddress(t)
 	var printed, wrong bytes.Buffer
 	at := func(address string, args []string, more ...string) *exec.Cmd {
 		cmd := with(t, dir, args[0], append(append(args[1:len(args):len(args)], "-p", port), more...)...)
 		cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=soft@"+address)
 		return cmd
 	}
-	listens := at(own, server)
+	listens := at(serverAddr, server)
 	listens.Stdout, listens.Stderr = &printed, &wrong
 	require.NoError(t, listens.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- listens.Wait() }()
+	done := make(chan error, 1)
+	go func() { done <- listens.Wait() }()
 	defer func() {
 		if t.Failed() {
 			_ = listens.Process.Kill()
@@ -134,32 +134,32 @@ func measure(t *testing.T, dir string, server, client []string) (served, asked [
 		}
 	}()
 	manager := slices.Contains(server, "-R")
-	require.Eventually(t, func() bool { return len(ended) > 0 || listening(t, own, port, manager) }, time.Minute,
+	require.Eventually(t, func() bool { return len(done) > 0 || listening(t, serverAddr, port, manager) }, time.Minute,
 		10*time.Millisecond)
 	var first []byte
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // with -R, it may not listen yet
-		connects := at(other, client, own)
+		connects := at(clientAddr, client, serverAddr)
 		var bad bytes.Buffer
 		connects.Stderr = &bad
 		out, err := connects.Output()
 		if err == nil {
-			asked = out
+			clientResult = out
 			break
 		}
 		if first == nil { // later errors may only mean that the server is busy
 			first = bad.Bytes()
 		}
-		if time.Now().After(deadline) || len(ended) > 0 {
+		if time.Now().After(deadline) || len(done) > 0 {
 			require.NoError(t, err, "%s%s\nfirst: %s", out, &bad, first)
 		}
 	}
 	select {
-	case err := <-ended:
+	case err := <-done:
 		require.NoError(t, err)
 	case <-time.After(time.Minute):
 		require.Fail(t, "the server does not exit")
 	}
-	return printed.Bytes(), asked
+	return printed.Bytes(), clientResult
 }
 
 // listening reports whether a server listens at a TCP port, or at least has a device at an address.

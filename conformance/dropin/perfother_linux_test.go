@@ -43,10 +43,10 @@ func TestPerfOther(t *testing.T) {
 		}
 	}
 	for _, p := range pairs {
-		own, other := strings.Fields(p.ours), strings.Fields(p.theirs)
-		ours := append([]string{goverbs, "perf", own[0], "--" + own[1], "--silence", "3"}, own[2:]...)
-		theirs := append([]string{"ib_" + other[0] + "_" + other[1], "-F"}, other[2:]...)
-		for _, words := range []*[]string{&ours, &theirs} {
+		ourArgs, theirArgs := strings.Fields(p.ours), strings.Fields(p.theirs)
+		goverbsArgs := append([]string{goverbs, "perf", ourArgs[0], "--" + ourArgs[1], "--silence", "3"}, ourArgs[2:]...)
+		theirs := append([]string{"ib_" + theirArgs[0] + "_" + theirArgs[1], "-F"}, theirArgs[2:]...)
+		for _, words := range []*[]string{&goverbsArgs, &theirs} {
 			if !slices.Contains(*words, "-n") && !slices.Contains(*words, "-D") {
 				*words = append(*words, "-n", "100")
 			}
@@ -55,9 +55,9 @@ func TestPerfOther(t *testing.T) {
 			name := p.ours + " with a " + role + " of " + p.theirs
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				server, client := ours, theirs
+				server, client := goverbsArgs, theirs
 				if role == "server" {
-					server, client = theirs, ours
+					server, client = theirs, goverbsArgs
 				}
 				detects(t, dir, server, client, role == "client", !slices.Contains(undetected, name))
 			})
@@ -76,13 +76,13 @@ var undetected = []string{
 
 // detects runs a server and a client, one of which is goverbs perf, until goverbs perf exits.
 func detects(t *testing.T, dir string, server, client []string, serves, detected bool) {
-	port, own, other := freePort(t), freeAddress(t), freeAddress(t)
+	port, serverAddr, clientAddr := freePort(t), freeAddress(t), freeAddress(t)
 	at := func(address string, args []string, more ...string) *exec.Cmd {
 		cmd := with(t, dir, args[0], append(append(args[1:len(args):len(args)], "-p", port), more...)...)
 		cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=soft@"+address)
 		return cmd
 	}
-	listens, connects := at(own, server), at(other, client, own)
+	listens, connects := at(serverAddr, server), at(clientAddr, client, serverAddr)
 	ours, theirs := connects, listens
 	if serves {
 		ours, theirs = listens, connects
@@ -90,12 +90,12 @@ func detects(t *testing.T, dir string, server, client []string, serves, detected
 	var output bytes.Buffer
 	ours.Stderr = &output
 	require.NoError(t, listens.Start())
-	require.Eventually(t, func() bool { return listening(t, own, port, false) }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return listening(t, serverAddr, port, false) }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, connects.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- ours.Wait() }()
+	done := make(chan error, 1)
+	go func() { done <- ours.Wait() }()
 	select {
-	case err := <-ended:
+	case err := <-done:
 		t.Logf("%v: %s", err, &output)
 		if detected {
 			require.Error(t, err)
@@ -104,7 +104,7 @@ func detects(t *testing.T, dir string, server, client []string, serves, detected
 	case <-time.After(60 * time.Second):
 		assert.Fail(t, "goverbs perf does not exit", "%s", &output)
 		_ = ours.Process.Kill()
-		<-ended
+		<-done
 	}
 	_ = theirs.Process.Kill() // perftest may poll its memory forever
 	_ = theirs.Wait()

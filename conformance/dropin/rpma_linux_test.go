@@ -39,10 +39,10 @@ func TestRPMA(t *testing.T) {
 		{"serve", "full", "event 1\n", "room for 16 receives: 1, then -100002\nall have ended\n"},
 	} {
 		t.Run(c.active, func(t *testing.T) {
-			own, port := freeAddress(t), freePort(t)
+			serverAddr, port := freeAddress(t), freePort(t)
 			var seen, ready bytes.Buffer
-			listens := with(t, dir, peer, c.passive, own, port)
-			listens.Env = append(listens.Env, "GOVERBS_DEVICE=soft@"+own)
+			listens := with(t, dir, peer, c.passive, serverAddr, port)
+			listens.Env = append(listens.Env, "GOVERBS_DEVICE=soft@"+serverAddr)
 			listens.Stdout = &seen
 			output, err := listens.StderrPipe()
 			require.NoError(t, err)
@@ -51,12 +51,12 @@ func TestRPMA(t *testing.T) {
 			_, err = output.Read(line)
 			require.NoError(t, err, "%s", &seen)
 			require.Equal(t, "ready\n", string(line))
-			asks := with(t, dir, peer, c.active, own, port)
+			asks := with(t, dir, peer, c.active, serverAddr, port)
 			asks.Env = append(asks.Env, "GOVERBS_DEVICE=soft@"+freeAddress(t))
 			asks.Stderr = &ready
-			asked, err := asks.Output()
-			assert.NoError(t, err, "%s%s", asked, &ready)
-			assert.Contains(t, string(asked), c.asked)
+			clientOutput, err := asks.Output()
+			assert.NoError(t, err, "%s%s", clientOutput, &ready)
+			assert.Contains(t, string(clientOutput), c.asked)
 			ends := time.AfterFunc(20*time.Second, func() { listens.Process.Kill() })
 			defer ends.Stop()
 			require.NoError(t, listens.Wait(), "%s", &seen)

@@ -59,18 +59,18 @@ func TestRSocketPrograms(t *testing.T) {
 func TestRSocketCopy(t *testing.T) {
 	dir := built(t)
 	installed(t, "rcopy")
-	own, port := freeAddress(t), freePort(t)
+	serverAddr, port := freeAddress(t), freePort(t)
 	server := with(t, dir, "rcopy", "-p", port)
-	server.Env = append(server.Env, "GOVERBS_DEVICE=soft@"+own)
+	server.Env = append(server.Env, "GOVERBS_DEVICE=soft@"+serverAddr)
 	require.NoError(t, server.Start())
 	defer func() { server.Process.Kill(); server.Wait() }()
 	want := randomBytes(1_000_000)
 	from, to := filepath.Join(t.TempDir(), "from"), filepath.Join(t.TempDir(), "to")
 	require.NoError(t, os.WriteFile(from, want, 0o600))
-	other := freeAddress(t)
+	clientAddr := freeAddress(t)
 	require.EventuallyWithT(t, func(c *assert.CollectT) { // until the server listens
-		client := with(t, dir, "rcopy", from, own+":"+to, "-p", port)
-		client.Env = append(client.Env, "GOVERBS_DEVICE=soft@"+other)
+		client := with(t, dir, "rcopy", from, serverAddr+":"+to, "-p", port)
+		client.Env = append(client.Env, "GOVERBS_DEVICE=soft@"+clientAddr)
 		out, err := client.CombinedOutput()
 		require.NoError(c, err, "%s", out)
 	}, time.Minute, 50*time.Millisecond)
@@ -101,13 +101,13 @@ func preload(t *testing.T) string {
 func TestPreloadedCurl(t *testing.T) {
 	dir := built(t)
 	installed(t, "curl")
-	own := freeAddress(t)
-	at := soft.DeviceOptions{Name: "soft0", Address: netip.MustParseAddr(own), Wire: true}
+	serverAddr := freeAddress(t)
+	at := soft.DeviceOptions{Name: "soft0", Address: netip.MustParseAddr(serverAddr), Wire: true}
 	fabric, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{at}})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, fabric.Close()) }()
 	lc := stream.ListenConfig{Config: stream.Config{Backend: fabric, Protocol: stream.RSocket}}
-	l, err := lc.Listen(context.Background(), own+":0")
+	l, err := lc.Listen(context.Background(), serverAddr+":0")
 	require.NoError(t, err)
 	want := randomBytes(700_000)
 	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -95,13 +95,13 @@ func TestRemainingCodeCompiles(t *testing.T) {
 				text, err := cmd.Output()
 				return string(text), stderr.String(), err
 			}
-			if _, why, err := run("mod", "download"); err != nil {
-				t.Skipf("modules of %s are missing (make deps downloads them): %s", dir, why)
+			if _, reason, err := run("mod", "download"); err != nil {
+				t.Skipf("modules of %s are missing (make deps downloads them): %s", dir, reason)
 			}
 			checker, err := targets.New(dir)
 			require.NoError(t, err)
-			out, why, err := run("list", "-f", "{{.Dir}}", "./...")
-			require.NoError(t, err, why)
+			out, cause, err := run("list", "-f", "{{.Dir}}", "./...")
+			require.NoError(t, err, cause)
 			root, err := filepath.Abs(dir)
 			require.NoError(t, err)
 			var packages []string

@@ -185,9 +185,9 @@ func TestLinks(t *testing.T) {
 			_, err := os.Stat(target)
 			assert.NoError(t, err, "%s links to %s", page, link)
 			if heading != "" && err == nil {
-				there, err := os.ReadFile(target)
+				targetData, err := os.ReadFile(target)
 				require.NoError(t, err)
-				assert.True(t, hasHeading(string(there), heading), "%s links to %s: no such heading", page, link)
+				assert.True(t, hasHeading(string(targetData), heading), "%s links to %s: no such heading", page, link)
 			}
 		}
 	}
@@ -198,7 +198,7 @@ func TestLinks(t *testing.T) {
 func hasHeading(page, anchor string) bool {
 	for line := range strings.Lines(page) {
 		if title, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
-			made := strings.Map(func(r rune) rune {
+			slug := strings.Map(func(r rune) rune {
 				switch {
 				case r == ' ':
 					return '-'
@@ -207,7 +207,7 @@ func hasHeading(page, anchor string) bool {
 				}
 				return -1
 			}, strings.ToLower(strings.TrimSpace(title)))
-			if made == anchor {
+			if slug == anchor {
 				return true
 			}
 		}

@@ -88,7 +88,7 @@ func TestStatusesAsTheLibrary(t *testing.T) {
 	if err := libibverbs.Library.Open(); err != nil {
 		t.Skipf("no libibverbs here: %v", err)
 	}
-	compare := func(what string, of func(v uint32) (fmt.Stringer, string, error)) {
+	compare := func(name string, of func(v uint32) (fmt.Stringer, string, error)) {
 		_, unknown, err := of(1000)
 		require.NoError(t, err)
 		named := 0
@@ -98,13 +98,13 @@ func TestStatusesAsTheLibrary(t *testing.T) {
 			if isNamed := !strings.Contains(own.String(), "("); isNamed {
 				named++
 			} else {
-				assert.Equal(t, unknown, phrase, "%s %d has no name", what, v)
+				assert.Equal(t, unknown, phrase, "%s %d has no name", name, v)
 			}
 			if phrase != unknown {
-				assert.NotContains(t, own.String(), "(", "%s %d: the library prints %q", what, v, phrase)
+				assert.NotContains(t, own.String(), "(", "%s %d: the library prints %q", name, v, phrase)
 			}
 		}
-		assert.Greater(t, named, 3, what)
+		assert.Greater(t, named, 3, name)
 	}
 	compare("status", func(v uint32) (fmt.Stringer, string, error) {
 		s, err := libibverbs.WCStatusStr(ibv.WCStatus(v))

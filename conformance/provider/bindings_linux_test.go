@@ -33,8 +33,8 @@ func TestRejectedBindings(t *testing.T) {
 		keep(t, mw, err)
 		windows[kind] = mw.C()
 	}
-	elsewhere, err := other.AllocMW(ibv.MW_TYPE_1)
-	keep(t, elsewhere, err)
+	otherMW, err := other.AllocMW(ibv.MW_TYPE_1)
+	keep(t, otherMW, err)
 
 	good := ibv.MWBind{WRID: 1, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(),
 		Length: 8, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE}}
@@ -50,7 +50,7 @@ func TestRejectedBindings(t *testing.T) {
 		"zero based": {one, syscall.EINVAL, func(b *ibv.MWBind) {
 			b.BindInfo.MWAccessFlags |= ibv.ACCESS_ZERO_BASED
 		}},
-		"another domain":       {elsewhere.C(), syscall.EPERM, func(*ibv.MWBind) {}},
+		"another domain":       {otherMW.C(), syscall.EPERM, func(*ibv.MWBind) {}},
 		"longer than an entry": {one, syscall.EOPNOTSUPP, func(b *ibv.MWBind) { b.BindInfo.Length = 1<<31 + 1 }},
 	} {
 		bind := good

@@ -190,12 +190,12 @@ func (c *caller) pieces(s *[callsSGEs]ibv.SGE, most uint32) int {
 }
 
 // code prints the result of a call.
-func (c *caller) code(step int, what string, err error) {
+func (c *caller) code(step int, name string, err error) {
 	var code syscall.Errno
 	if err != nil {
 		require.True(c.t, errors.As(err, &code), "%v", err)
 	}
-	fmt.Fprintf(c.out, "%d: %s: %d\n", step, what, int(code))
+	fmt.Fprintf(c.out, "%d: %s: %d\n", step, name, int(code))
 }
 
 func (c *caller) receive(step, n int) {

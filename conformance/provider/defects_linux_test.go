@@ -150,8 +150,8 @@ func TestPollProgramLocks(t *testing.T) {
 		total atomic.Int32
 		done  sync.WaitGroup
 	)
-	late := time.Now().Add(time.Minute)
-	over := func() bool { return t.Failed() || time.Now().After(late) }
+	deadline := time.Now().Add(time.Minute)
+	over := func() bool { return t.Failed() || time.Now().After(deadline) }
 	for i := range 3 {
 		program, err := cq.NewPollProgram(1 + 3*i)
 		keep(t, program, err)

@@ -106,15 +106,15 @@ func TestEFAQueries(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ibv.GID_TYPE_IB, ibv.GIDType(gid.GIDType))
 
-	var own efadv.DeviceAttr
-	require.NoError(t, libefa.QueryDevice(device.C(), &own, uint32(unsafe.Sizeof(own))))
-	assert.Equal(t, []uint32{4096, 1 << 15, 2, 4, 32, 1 << 30}, []uint32{own.MaxSQWR, own.MaxRQWR,
-		uint32(own.MaxSQSGE), uint32(own.MaxRQSGE), uint32(own.InlineBufSize), own.MaxRDMASize})
+	var deviceAttr efadv.DeviceAttr
+	require.NoError(t, libefa.QueryDevice(device.C(), &deviceAttr, uint32(unsafe.Sizeof(deviceAttr))))
+	assert.Equal(t, []uint32{4096, 1 << 15, 2, 4, 32, 1 << 30}, []uint32{deviceAttr.MaxSQWR, deviceAttr.MaxRQWR,
+		uint32(deviceAttr.MaxSQSGE), uint32(deviceAttr.MaxRQSGE), uint32(deviceAttr.InlineBufSize), deviceAttr.MaxRDMASize})
 	want := efadv.DEVICE_ATTR_CAPS_RDMA_READ | efadv.DEVICE_ATTR_CAPS_RNR_RETRY | efadv.DEVICE_ATTR_CAPS_CQ_WITH_SGID
 	if supports(writes) {
 		want |= efadv.DEVICE_ATTR_CAPS_RDMA_WRITE | efadv.DEVICE_ATTR_CAPS_UNSOLICITED_WRITE_RECV
 	}
-	assert.Equal(t, want, own.DeviceCaps)
+	assert.Equal(t, want, deviceAttr.DeviceCaps)
 	pd, err := device.AllocPD()
 	keep(t, pd, err)
 	mr, err := pd.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE)

@@ -47,15 +47,15 @@ func TestEFACounters(t *testing.T) {
 	g.ready(t, a, 7)
 	g.ready(t, b, 7)
 	ah, qpn, qkey := g.to(1)
-	own, peer := g.mrs[0], g.mrs[1]
+	local, peer := g.mrs[0], g.mrs[1]
 	const n = 10
 	for range n {
 		receive(t, b.PostRecv, peer.SGE(0, size))
 		program(t, a, func(p *rdma.WRProgram) {
-			p.Send(1).Add(own.SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
-			p.Read(2, peer.Address(), peer.RKey()).Add(own.SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
-			p.Write(3, peer.Address(), peer.RKey()).Add(own.SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
-			p.Write(4, peer.Address(), peer.RKey()^1).Add(own.SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
+			p.Send(1).Add(local.SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
+			p.Read(2, peer.Address(), peer.RKey()).Add(local.SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
+			p.Write(3, peer.Address(), peer.RKey()).Add(local.SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
+			p.Write(4, peer.Address(), peer.RKey()^1).Add(local.SGE(0, 8)).UD(ah, qpn, qkey).Signaled()
 		})
 		for range 4 {
 			next(t, a.SendCQ())

@@ -34,14 +34,14 @@ func TestSourceGID(t *testing.T) {
 		keep(t, pds[i], err)
 	}
 	route := ibv.AHAttr{PortNum: 1, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: gid.GID}}
-	there, err := pds[0].CreateAH(&route)
-	keep(t, there, err)
+	ah, err := pds[0].CreateAH(&route)
+	keep(t, ah, err)
 	mr, err := pds[1].RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE)
 	keep(t, mr, err)
 
-	own := efadv.CQInitAttr{WCFlags: efadv.WC_EX_WITH_SGID}
+	cqAttr := efadv.CQInitAttr{WCFlags: efadv.WC_EX_WITH_SGID}
 	ex, err := libefa.CreateCQ(device.C(), &ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_EX_WITH_BYTE_LEN |
-		ibv.WC_EX_WITH_SRC_QP | ibv.WC_EX_WITH_SLID}, &own, uint32(unsafe.Sizeof(own)))
+		ibv.WC_EX_WITH_SRC_QP | ibv.WC_EX_WITH_SLID}, &cqAttr, uint32(unsafe.Sizeof(cqAttr)))
 	require.NoError(t, err)
 	cq := verbs.CQExToCQ(ex)
 	t.Cleanup(func() { assert.NoError(t, verbs.DestroyCQ(cq)) })
@@ -68,7 +68,7 @@ func TestSourceGID(t *testing.T) {
 		r := ibv.RecvWR{WRID: 1, SGList: ibv.PtrTo(&list[0]), NumSGE: 1}
 		require.NoError(t, verbs.PostRecv(qps[1], &r, &badRecv))
 		wr := ibv.SendWR{WRID: 2, Opcode: ibv.WR_SEND, SendFlags: ibv.SEND_SIGNALED}
-		*wr.WR.UD() = ibv.SendUD{AH: there.Ptr(), RemoteQPN: qps[1].QPNum, RemoteQKey: key}
+		*wr.WR.UD() = ibv.SendUD{AH: ah.Ptr(), RemoteQPN: qps[1].QPNum, RemoteQKey: key}
 		require.NoError(t, verbs.PostSend(qps[0], &wr, &badSend))
 		for n := 0; n < 2; n++ {
 			there := func() bool { return verbs.StartPoll(ex, new(ibv.PollCQAttr)) == nil }

@@ -109,11 +109,11 @@ func TestEFADestroyedQueuePair(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, n, "the completion is skipped")
 
-	own := g.qps[0]
+	local := g.qps[0]
 	for id := range uint64(20) {
-		leave(own.C(), id)
-		require.NoError(t, own.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
-		g.ready(t, own, 7)
+		leave(local.C(), id)
+		require.NoError(t, local.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
+		g.ready(t, local, 7)
 		success(t, cq, ibv.WC_SEND, id)
 	}
 }

@@ -66,7 +66,7 @@ func TestERDMAData(t *testing.T) {
 		p.Cap = ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
 		return device.NewRC(p)
 	}, rdma.QPParts{})
-	own, peer := mrs[0], mrs[1]
+	local, peer := mrs[0], mrs[1]
 	done := func(cq *rdma.CQ, opcode ibv.WCOpcode) ibv.WC {
 		t.Helper()
 		wc := next(t, cq)
@@ -93,7 +93,7 @@ func TestERDMAData(t *testing.T) {
 	}
 	receive(t, qps[1].PostRecv, peer.SGE(size, size))
 	send(t, qps[0], func(b *rdma.SendBatch) {
-		b.WriteImm(3, peer.Address(), peer.RKey(), ibv.ToBE32(7)).Add(own.SGE(0, 100)).Signaled()
+		b.WriteImm(3, peer.Address(), peer.RKey(), ibv.ToBE32(7)).Add(local.SGE(0, 100)).Signaled()
 	})
 	done(qps[0].SendCQ(), ibv.WC_RDMA_WRITE)
 	wc := done(qps[1].RecvCQ(), ibv.WC_RECV_RDMA_WITH_IMM)
@@ -101,12 +101,12 @@ func TestERDMAData(t *testing.T) {
 	clear(peer.Bytes())
 	peer.Bytes()[0] = 5
 	send(t, qps[0], func(b *rdma.SendBatch) {
-		b.CompareSwap(4, peer.Address(), peer.RKey(), 5, 9).Add(own.SGE(8, 8)).Signaled()
-		b.FetchAdd(5, peer.Address(), peer.RKey(), 2).Add(own.SGE(16, 8)).Signaled()
+		b.CompareSwap(4, peer.Address(), peer.RKey(), 5, 9).Add(local.SGE(8, 8)).Signaled()
+		b.FetchAdd(5, peer.Address(), peer.RKey(), 2).Add(local.SGE(16, 8)).Signaled()
 	})
 	done(qps[0].SendCQ(), ibv.WC_COMP_SWAP)
 	done(qps[0].SendCQ(), ibv.WC_FETCH_ADD)
-	assert.Equal(t, []byte{5, 9, 11}, []byte{own.Bytes()[8], own.Bytes()[16], peer.Bytes()[0]})
+	assert.Equal(t, []byte{5, 9, 11}, []byte{local.Bytes()[8], local.Bytes()[16], peer.Bytes()[0]})
 }
 
 // TestERDMAFailures checks that a failed request and the requests after it complete with errors, and that failures at a
@@ -117,14 +117,14 @@ func TestERDMAFailures(t *testing.T) {
 	}
 	device := openDevice(t)
 	for name, failed := range map[string]struct {
-		request func(b *rdma.SendBatch, own, peer *rdma.MR)
+		request func(b *rdma.SendBatch, local, peer *rdma.MR)
 		status  ibv.WCStatus
 	}{
 		"a write beyond the region": {func(b *rdma.SendBatch, own, peer *rdma.MR) {
 			b.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(own.SGE(0, 2)).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
-		"data with a wrong key": {func(b *rdma.SendBatch, own, _ *rdma.MR) {
-			b.Send(1).SGE(own.Address(), 1, own.LKey()^1).Signaled()
+		"data with a wrong key": {func(b *rdma.SendBatch, localAddr, _ *rdma.MR) {
+			b.Send(1).SGE(localAddr.Address(), 1, localAddr.LKey()^1).Signaled()
 		}, ibv.WC_LOC_ACCESS_ERR},
 		"no receive": {func(b *rdma.SendBatch, own, _ *rdma.MR) { b.Send(1).Add(own.SGE(0, 1)).Signaled() },
 			ibv.WC_RETRY_EXC_ERR},
@@ -155,15 +155,15 @@ func TestERDMADrain(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		qps, mrs := pair(t, device, device.NewRC, rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16,
 			MaxSendSGE: 1, MaxRecvSGE: 1}})
-		a, own, peer := qps[0], mrs[0], mrs[1]
-		receive(t, a.PostRecv, own.SGE(size, 10), own.SGE(size, 10))
+		a, local, peer := qps[0], mrs[0], mrs[1]
+		receive(t, a.PostRecv, local.SGE(size, 10), local.SGE(size, 10))
 		send(t, a, func(b *rdma.SendBatch) {
-			b.Write(1, peer.SGE(0, 4).Addr, peer.RKey()).Add(own.SGE(0, 4)).Signaled()
+			b.Write(1, peer.SGE(0, 4).Addr, peer.RKey()).Add(local.SGE(0, 4)).Signaled()
 			if waits {
-				b.Send(2).Add(own.SGE(0, 4)).Signaled() // not received
+				b.Send(2).Add(local.SGE(0, 4)).Signaled() // not received
 			}
-			b.Write(3, peer.SGE(4, 4).Addr, peer.RKey()).Add(own.SGE(4, 4))
-			b.Write(4, peer.SGE(8, 4).Addr, peer.RKey()).Add(own.SGE(8, 4))
+			b.Write(3, peer.SGE(4, 4).Addr, peer.RKey()).Add(local.SGE(4, 4))
+			b.Write(4, peer.SGE(8, 4).Addr, peer.RKey()).Add(local.SGE(8, 4))
 		})
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

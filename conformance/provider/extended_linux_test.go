@@ -67,8 +67,8 @@ func TestEFAExtendedQueues(t *testing.T) {
 	completions := func(cq *rdma.CQ, want ...uint64) {
 		t.Helper()
 		var ids []uint64
-		for late := time.Now().Add(time.Minute); len(ids) < len(want); {
-			require.False(t, time.Now().After(late), "%v of %v arrived", ids, want)
+		for deadline := time.Now().Add(time.Minute); len(ids) < len(want); {
+			require.False(t, time.Now().After(deadline), "%v of %v arrived", ids, want)
 			found, err := cq.PollProgram(polls[cq])
 			require.NoError(t, err)
 			for _, c := range found {

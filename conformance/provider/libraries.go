@@ -180,9 +180,9 @@ func (l *Libraries) include() string { return filepath.Join(l.Root, "usr", "incl
 func cacheDir() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {
-		here := filepath.Join(dir, "conformance", "provider")
-		if _, err := os.Stat(filepath.Join(here, "libraries.go")); err == nil {
-			return filepath.Join(here, "cache"), nil
+		thisDir := filepath.Join(dir, "conformance", "provider")
+		if _, err := os.Stat(filepath.Join(thisDir, "libraries.go")); err == nil {
+			return filepath.Join(thisDir, "cache"), nil
 		}
 		if dir == filepath.Dir(dir) {
 			return "", os.ErrNotExist

@@ -79,10 +79,10 @@ func (m *misuse) sendInC(t *testing.T) {
 }
 
 // found checks that an error names the queue and the misuse.
-func found(t *testing.T, err error, queue interface{ String() string }, what string) {
+func found(t *testing.T, err error, queue interface{ String() string }, desc string) {
 	t.Helper()
 	assert.ErrorIs(t, err, syscall.EBUSY)
-	assert.ErrorContains(t, err, what)
+	assert.ErrorContains(t, err, desc)
 	assert.ErrorContains(t, err, ": use it only through package rdma, or create it without a Path")
 	if queue != nil {
 		name, _, _ := strings.Cut(queue.String(), " on ")

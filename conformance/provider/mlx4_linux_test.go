@@ -66,9 +66,9 @@ func TestResized(t *testing.T) {
 	keep(t, qp, err)
 	mr, err := pd.RegMR(make([]byte, size), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE)
 	keep(t, mr, err)
-	own, err := qp.Endpoint()
+	local, err := qp.Endpoint()
 	require.NoError(t, err)
-	require.NoError(t, qp.Connect(own))
+	require.NoError(t, qp.Connect(local))
 	write := func(n int) {
 		for range n {
 			send(t, qp, func(b *rdma.SendBatch) {

@@ -64,9 +64,9 @@ func toItself(t *testing.T, device *rdma.Device) *rdma.QP {
 
 func connectToItself(t *testing.T, qp *rdma.QP) {
 	t.Helper()
-	own, err := qp.Endpoint()
+	local, err := qp.Endpoint()
 	require.NoError(t, err)
-	require.NoError(t, qp.Connect(own))
+	require.NoError(t, qp.Connect(local))
 }
 
 // pair creates two connected queue pairs, each with memory: one half for sends, the other half for receives.
@@ -81,9 +81,9 @@ func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP
 			ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC)
 		require.NoError(t, err)
 		qps[i], mrs[i] = qp, mr
-		who := map[string]string{pathC: "mlx5", pathGo: "software", pathMLX4: "mlx4",
+		provider := map[string]string{pathC: "mlx5", pathGo: "software", pathMLX4: "mlx4",
 			pathERDMA: "erdma", pathNative: "software", pathNativeGo: "software"}[os.Getenv(envInside)]
-		assert.Equal(t, who, qp.SendQueue().Provider(), "who posts")
+		assert.Equal(t, provider, qp.SendQueue().Provider(), "who posts")
 	}
 	for i := range qps {
 		peer, err := qps[1-i].Endpoint()
@@ -155,13 +155,13 @@ func TestObjects(t *testing.T) {
 		wc = next(t, qps[from].SendCQ())
 		require.NoError(t, rdma.CompletionErr(&wc))
 	}
-	own, peer := mrs[0], mrs[1]
+	local, peer := mrs[0], mrs[1]
 	clear(peer.Bytes())
 	copy(peer.Bytes(), "remote memory")
 	send(t, qps[0], func(b *rdma.SendBatch) {
 		b.Write(1, peer.SGE(size, 6).Addr, peer.RKey()).Inline([]byte("inline")).Signaled()
-		b.Read(2, peer.SGE(0, 13).Addr, peer.RKey()).Add(own.SGE(size, 13)).Signaled()
-		b.FetchAdd(3, peer.SGE(size+8, 8).Addr, peer.RKey(), 7).Add(own.SGE(0, 8)).Signaled()
+		b.Read(2, peer.SGE(0, 13).Addr, peer.RKey()).Add(local.SGE(size, 13)).Signaled()
+		b.FetchAdd(3, peer.SGE(size+8, 8).Addr, peer.RKey(), 7).Add(local.SGE(0, 8)).Signaled()
 	})
 	for i := range 3 {
 		wc := next(t, qps[0].SendCQ())
@@ -169,7 +169,7 @@ func TestObjects(t *testing.T) {
 		assert.EqualValues(t, i+1, wc.WRID)
 	}
 	assert.Equal(t, "inline", string(peer.Bytes()[size:][:6]))
-	assert.Equal(t, "remote memory", string(own.Bytes()[size:][:13]))
+	assert.Equal(t, "remote memory", string(local.Bytes()[size:][:13]))
 	assert.EqualValues(t, 7, peer.Bytes()[size+8])
 
 	require.NoError(t, qps[0].Drain(t.Context()))
@@ -287,9 +287,9 @@ func TestExtended(t *testing.T) {
 		SendOpsFlags: ibv.QP_EX_WITH_RDMA_WRITE_WITH_IMM}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, qp.Close()) })
-	own, err := qp.Endpoint()
+	local, err := qp.Endpoint()
 	require.NoError(t, err)
-	require.NoError(t, qp.Connect(own)) // connected to itself
+	require.NoError(t, qp.Connect(local)) // connected to itself
 	program, err := qp.NewWRProgram()
 	require.NoError(t, err)
 	const n = 8

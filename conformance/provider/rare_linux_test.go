@@ -34,9 +34,9 @@ func TestAddressGone(t *testing.T) {
 	qp, err := device.NewUD(rdma.QPParts{PD: pd, Cap: ibv.QPCap{MaxSendWR: 32, MaxRecvWR: 32, MaxSendSGE: 1,
 		MaxRecvSGE: 1}, Options: rdma.QueueOptions{Unchecked: true}})
 	keep(t, qp, err)
-	own, err := qp.Endpoint()
+	local, err := qp.Endpoint()
 	require.NoError(t, err)
-	path, err := qp.Path(own)
+	path, err := qp.Path(local)
 	require.NoError(t, err)
 	receive(t, qp.PostRecv, slices.Repeat([]ibv.SGE{mr.SGE(0, 100)}, 32)...)
 	handle := func() *rdma.AH {
@@ -47,19 +47,19 @@ func TestAddressGone(t *testing.T) {
 	if os.Getenv(envInside) == pathGo { // libmlx5 dereferences a null pointer
 		b, err := rdma.NewSendBatch(1, 1, 0)
 		require.NoError(t, err)
-		b.Send(1).UD(0, own.QPNum, own.QKey)
+		b.Send(1).UD(0, local.QPNum, local.QKey)
 		_, err = qp.PostSend(b)
 		assert.ErrorIs(t, err, syscall.EINVAL)
 		b.Close()
 	}
-	gone := handle()
-	stale := gone.Ptr()
-	require.NoError(t, gone.Close())
-	send(t, qp, func(b *rdma.SendBatch) { b.Send(1).UD(stale, own.QPNum, own.QKey).Signaled() })
+	removed := handle()
+	stale := removed.Ptr()
+	require.NoError(t, removed.Close())
+	send(t, qp, func(b *rdma.SendBatch) { b.Send(1).UD(stale, local.QPNum, local.QKey).Signaled() })
 	ah := handle()
 	send(t, qp, func(b *rdma.SendBatch) {
 		for range 8 {
-			b.Send(1).UD(ah.Ptr(), own.QPNum, own.QKey).Signaled()
+			b.Send(1).UD(ah.Ptr(), local.QPNum, local.QKey).Signaled()
 		}
 	})
 	require.NoError(t, ah.Close())

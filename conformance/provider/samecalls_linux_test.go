@@ -96,9 +96,9 @@ func (c *callers) compare(adapter Adapter, kind, live string) {
 			texts[i][1] = read(c.t, results)
 		}
 	}
-	for j, what := range []string{"the kernel was asked, and the queues", "each call gave"} {
+	for j, name := range []string{"the kernel was asked, and the queues", "each call gave"} {
 		require.Equal(c.t, texts[0][j], texts[1][j], "%s, %s, seed %s: what %s, by C and by Go", adapter.Name, kind,
-			seed, what)
+			seed, name)
 	}
 	assert.Greater(c.t, strings.Count(texts[0][0], "command"), 10)
 	assert.Greater(c.t, strings.Count(texts[0][1], "\n"), 30)

@@ -50,7 +50,7 @@ func TestSharedRegister(t *testing.T) {
 			inC[registerOf(t, qp).Reg] = true
 		}
 	}
-	whole := map[bool]int{}
+	complete := map[bool]int{}
 	for i, qp := range all {
 		if !isNative(i) {
 			continue
@@ -72,10 +72,10 @@ func TestSharedRegister(t *testing.T) {
 		} else {
 			assert.Greater(t, written, 16, "queue pair %d of %v", i, bf)
 		}
-		whole[shared]++
+		complete[shared]++
 	}
-	assert.NotZero(t, whole[true], "none shares a register with one of C's")
-	assert.NotZero(t, whole[false], "all share a register with one of C's")
+	assert.NotZero(t, complete[true], "none shares a register with one of C's")
+	assert.NotZero(t, complete[false], "all share a register with one of C's")
 }
 
 func registerOf(t *testing.T, qp *rdma.QP) mlx5dv.QPBF {

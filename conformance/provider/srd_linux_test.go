@@ -57,16 +57,16 @@ func TestSRD(t *testing.T) {
 	}
 	for round := range 100 {
 		from, at := g.qps[round%2], g.qps[1-round%2]
-		own, peer := g.mrs[round%2], g.mrs[1-round%2]
+		local, peer := g.mrs[round%2], g.mrs[1-round%2]
 		ah, qpn, qkey := g.to(1 - round%2)
 		text := bytes.Repeat([]byte{byte(round + 1)}, 1+round*5)
-		copy(own.Bytes(), text)
+		copy(local.Bytes(), text)
 		receive(t, at.PostRecv, peer.SGE(size, size))
 		imm := ibv.ToBE32(uint32(round))
 		switch round % 4 {
 		case 0, 1:
 			send(t, from, func(b *rdma.SendBatch) {
-				b.SendImm(7, imm).Add(own.SGE(0, 1)).Add(own.SGE(1, uint32(len(text))-1)).UD(ah, qpn, qkey).Signaled()
+				b.SendImm(7, imm).Add(local.SGE(0, 1)).Add(local.SGE(1, uint32(len(text))-1)).UD(ah, qpn, qkey).Signaled()
 			})
 		case 2, 3:
 			text = text[:min(len(text), 32)]
@@ -157,12 +157,12 @@ func TestSRDFailures(t *testing.T) {
 		return
 	}
 	g := newSRD(t, 0)
-	a, b, own, peer := g.qps[0], g.qps[1], g.mrs[0], g.mrs[1]
+	a, b, local, peer := g.qps[0], g.qps[1], g.mrs[0], g.mrs[1]
 	ah, qpn, qkey := g.to(1)
-	nowhere, err := rdma.NewSendBatch(1, 1, 0)
-	keep(t, nowhere, err)
-	nowhere.Send(1).Add(own.SGE(0, 2)).Signaled()
-	_, err = a.PostSend(nowhere)
+	noQueuePair, err := rdma.NewSendBatch(1, 1, 0)
+	keep(t, noQueuePair, err)
+	noQueuePair.Send(1).Add(local.SGE(0, 2)).Signaled()
+	_, err = a.PostSend(noQueuePair)
 	require.ErrorContains(t, err, "a datagram needs an address handle") // libefa would dereference a null pointer
 	away := ibv.AHAttr{PortNum: 1, IsGlobal: 1}
 	*away.GRH.DGID.Raw() = [16]byte{0xfe, 0x80, 15: 1}
@@ -177,22 +177,22 @@ func TestSRDFailures(t *testing.T) {
 	}
 	for name, f := range map[string]failure{
 		aWrite: {a, func(p *rdma.WRProgram) {
-			p.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
+			p.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(local.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
 		"a read with a wrong key": {a, func(p *rdma.WRProgram) {
-			p.Read(1, peer.Address(), peer.RKey()^1).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
+			p.Read(1, peer.Address(), peer.RKey()^1).Add(local.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
 		"data with a wrong key": {a, func(p *rdma.WRProgram) {
-			p.Send(1).SGE(own.Address(), 1, own.LKey()^1).UD(ah, qpn, qkey).Signaled()
+			p.Send(1).SGE(local.Address(), 1, local.LKey()^1).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_LOC_PROT_ERR},
 		"no queue pair": {a, func(p *rdma.WRProgram) {
-			p.Send(1).Add(own.SGE(0, 2)).UD(ah, qpn+1000, qkey).Signaled()
+			p.Send(1).Add(local.SGE(0, 2)).UD(ah, qpn+1000, qkey).Signaled()
 		}, ibv.WC_REM_INV_RD_REQ_ERR},
 		"an address without a host": {a, func(p *rdma.WRProgram) {
-			p.Send(1).Add(own.SGE(0, 2)).UD(far.Ptr(), qpn, qkey).Signaled()
+			p.Send(1).Add(local.SGE(0, 2)).UD(far.Ptr(), qpn, qkey).Signaled()
 		}, ibv.WC_RESP_TIMEOUT_ERR},
 		"no receive": {impatient, func(p *rdma.WRProgram) {
-			p.Send(1).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
+			p.Send(1).Add(local.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_RNR_RETRY_EXC_ERR},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -208,13 +208,13 @@ func TestSRDFailures(t *testing.T) {
 			assert.Equal(t, []any{want, uint64(1)}, []any{wc.Status, wc.WRID})
 			assert.NotZero(t, wc.VendorErr)
 			receive(t, b.PostRecv, peer.SGE(0, size))
-			program(t, f.by, func(p *rdma.WRProgram) { p.Send(2).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled() })
+			program(t, f.by, func(p *rdma.WRProgram) { p.Send(2).Add(local.SGE(0, 2)).UD(ah, qpn, qkey).Signaled() })
 			success(t, b.RecvCQ(), ibv.WC_RECV, 100)
 			success(t, f.by.SendCQ(), ibv.WC_SEND, 2)
 		})
 	}
 	receive(t, b.PostRecv, peer.SGE(0, 1))
-	send(t, a, func(batch *rdma.SendBatch) { batch.Send(1).Add(own.SGE(0, 2)).UD(ah, qpn, qkey).Signaled() })
+	send(t, a, func(batch *rdma.SendBatch) { batch.Send(1).Add(local.SGE(0, 2)).UD(ah, qpn, qkey).Signaled() })
 	wc := next(t, a.SendCQ())
 	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, wc.Status, "a receive that is too short")
 	wc = next(t, b.RecvCQ())

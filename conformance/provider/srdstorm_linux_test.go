@@ -43,11 +43,11 @@ func TestSRDStorm(t *testing.T) {
 		last = 20 * time.Second
 	}
 	s := &srdStorm{datagrams: newSRD(t, 0), t: t}
-	until := time.Now().Add(last)
+	deadline := time.Now().Add(last)
 	var all sync.WaitGroup
 	for i := range s.numbers {
 		all.Go(func() {
-			for r := rand.New(rand.NewPCG(rand.Uint64(), uint64(i))); time.Now().Before(until) && !t.Failed(); {
+			for r := rand.New(rand.NewPCG(rand.Uint64(), uint64(i))); time.Now().Before(deadline) && !t.Failed(); {
 				s.once(i, r)
 			}
 		})

@@ -35,9 +35,9 @@ func newSendOnlyQP(t *testing.T, device *rdma.Device, o rdma.QueueOptions) (*rdm
 		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
 		SendOpsFlags: ibv.QP_EX_WITH_SEND}, o)
 	keep(t, qp, err)
-	own, err := qp.Endpoint()
+	local, err := qp.Endpoint()
 	require.NoError(t, err)
-	require.NoError(t, qp.Connect(own))
+	require.NoError(t, qp.Connect(local))
 	return qp, func(b *rdma.SendBatch) {
 		b.BindMW(2, window.Ptr(), window.NextRKey(), ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(), Length: 8,
 			MWAccessFlags: ibv.ACCESS_REMOTE_WRITE})

@@ -38,8 +38,8 @@ var carried = []struct {
 // carriedShapes yields lists with every combination of opcode, arm, flags and SGE count.
 func carriedShapes(yield func([]shape) bool) {
 	for _, c := range carried {
-		for variant := range uint32(4) {
-			xrc, ud := variant%2, variant/2
+		for way := range uint32(4) {
+			xrc, ud := way%2, way/2
 			if ud == 1 && !c.ud {
 				continue
 			}
@@ -195,7 +195,7 @@ func TestSendBatch(t *testing.T) {
 	requests := 0
 	compare := func(recipes []recipe) bool {
 		want := b.postC("stub_post_send", b.device.Address("ibv_qp"), recipes)
-		for who, q := range queues {
+		for name, q := range queues {
 			batch.Reset()
 			for i := range recipes {
 				recipes[i].append(batch)
@@ -203,7 +203,7 @@ func TestSendBatch(t *testing.T) {
 			require.NoError(t, batch.Err())
 			b.stub.ResetLog()
 			n, err := q.Post(batch)
-			if !b.same(t, who, recipes, want, b.posted(n, len(recipes), err)) {
+			if !b.same(t, name, recipes, want, b.posted(n, len(recipes), err)) {
 				return false
 			}
 			requests += len(recipes)
@@ -239,10 +239,10 @@ func TestSendBatch(t *testing.T) {
 		to := i + 1 + b.random.IntN(len(recipes)-i)
 		b.stub.Script("ibv_context_ops.post_send")
 		want := b.postC("stub_post_send", b.device.Address("ibv_qp"), recipes[from:to])
-		for who, q := range queues {
+		for queueName, q := range queues {
 			b.stub.ResetLog()
 			n, err := q.PostRange(batch, from, to)
-			if !b.same(t, "patched, "+who, recipes[from:to], want, b.posted(n, to-from, err)) {
+			if !b.same(t, "patched, "+queueName, recipes[from:to], want, b.posted(n, to-from, err)) {
 				return
 			}
 		}

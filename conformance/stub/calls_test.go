@@ -207,8 +207,8 @@ func TestCalls(t *testing.T) {
 			}
 			continue
 		}
-		if why, ok := newer[name]; ok && b.stub.Release != headers.Primary("rdma-core") {
-			t.Logf("%s is not called: in the headers of %s %s", name, b.stub.Release, why)
+		if reason, ok := newer[name]; ok && b.stub.Release != headers.Primary("rdma-core") {
+			t.Logf("%s is not called: in the headers of %s %s", name, b.stub.Release, reason)
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

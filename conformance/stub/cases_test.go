@@ -219,13 +219,13 @@ var newer = map[string]string{
 
 // outcomeOf describes the observed calls.
 func outcomeOf(c *call) string {
-	var made []string
+	var created []string
 	for _, r := range c.log {
-		made = append(made, r.Name)
+		created = append(created, r.Name)
 	}
 	switch {
-	case len(made) > 0:
-		return strings.Join(made, " ")
+	case len(created) > 0:
+		return strings.Join(created, " ")
 	case c.inC.errno != 0:
 		return fmt.Sprint(uint64(c.inC.errno))
 	}

@@ -174,12 +174,12 @@ func errnoOf(err error) int64 {
 }
 
 // same fails the test with a description of the first difference.
-func (b *bench) same(t *testing.T, who string, list []recipe, want, got outcome) bool {
+func (b *bench) same(t *testing.T, name string, list []recipe, want, got outcome) bool {
 	t.Helper()
 	if want.result == got.result && want.bad == got.bad && bytes.Equal(want.log, got.log) {
 		return true
 	}
-	message := fmt.Sprintf("seed %d: %s: C returned %d with bad work request %d, Go %d with %d", *seed, who,
+	message := fmt.Sprintf("seed %d: %s: C returned %d with bad work request %d, Go %d with %d", *seed, name,
 		want.result, want.bad, got.result, got.bad)
 	if at := differ(want.log, got.log); at >= 0 {
 		message += "\n" + describe(list, want.log, got.log, at)
@@ -238,8 +238,8 @@ func TestSendShapes(t *testing.T) {
 		}
 		n += len(list)
 		want := b.postC("stub_post_send", b.device.Address("ibv_qp"), recipes)
-		for who, post := range posters {
-			if !b.same(t, who, recipes, want, post(recipes)) {
+		for name, post := range posters {
+			if !b.same(t, name, recipes, want, post(recipes)) {
 				return
 			}
 		}
@@ -258,8 +258,8 @@ func TestSendRandom(t *testing.T) {
 		}
 		b.answer("ibv_context_ops.post_send", len(recipes))
 		want := b.postC("stub_post_send", b.device.Address("ibv_qp"), recipes)
-		for who, post := range posters {
-			if !b.same(t, who, recipes, want, post(recipes)) {
+		for name, post := range posters {
+			if !b.same(t, name, recipes, want, post(recipes)) {
 				return
 			}
 		}

@@ -93,7 +93,7 @@ func TestBuilderRegion(t *testing.T) {
 	b := newBench(t)
 	all := builders()
 	require.Greater(t, len(all), 15)
-	made := map[string]int{}
+	created := map[string]int{}
 	for range 500 {
 		list := []builderCall{{function: "ibv_wr_start", slot: "ibv_qp_ex.wr_start",
 			args: []uint64{uint64(b.device.Address("ibv_qp_ex"))}}}
@@ -102,7 +102,7 @@ func TestBuilderRegion(t *testing.T) {
 			if !b.stub.Has(c.slot) {
 				continue
 			}
-			made[c.function]++
+			created[c.function]++
 			list = append(list, c)
 		}
 		last := "complete"
@@ -148,7 +148,7 @@ func TestBuilderRegion(t *testing.T) {
 	}
 	for _, name := range all {
 		if b.stub.Has("ibv_qp_ex." + strings.TrimPrefix(name, "ibv_")) {
-			assert.NotZero(t, made[name], "%s was never called", name)
+			assert.NotZero(t, created[name], "%s was never called", name)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestRecvBatch(t *testing.T) {
 			}
 			b.answer(queue.slot, len(recipes))
 			want := b.postC(queue.function, b.device.Address(queue.object), recipes)
-			for who, q := range queues {
+			for name, q := range queues {
 				batch.Reset()
 				for i := range recipes {
 					r := batch.Recv(recipes[i].wrID)
@@ -66,7 +66,7 @@ func TestRecvBatch(t *testing.T) {
 				require.NoError(t, batch.Err())
 				b.stub.ResetLog()
 				n, err := q.Post(batch)
-				if !b.same(t, queue.slot+" rdma "+who, recipes, want, b.posted(n, len(recipes), err)) {
+				if !b.same(t, queue.slot+" rdma "+name, recipes, want, b.posted(n, len(recipes), err)) {
 					return
 				}
 			}
@@ -94,27 +94,27 @@ func TestPollCQ(t *testing.T) {
 			q.ReqNotify
 	}
 	for range 2_000 {
-		asked := 1 + b.random.IntN(most)
-		given := b.random.IntN(asked + 2) // one more means failure
-		result := uint64(given)
-		if given > asked {
-			given, result = 0, ^uint64(1) // -2
+		requested := 1 + b.random.IntN(most)
+		givenCount := b.random.IntN(requested + 2) // one more means failure
+		result := uint64(givenCount)
+		if givenCount > requested {
+			givenCount, result = 0, ^uint64(1) // -2
 		}
-		entries := make([]byte, given*int(unsafe.Sizeof(ibv.WC{})))
+		entries := make([]byte, givenCount*int(unsafe.Sizeof(ibv.WC{})))
 		b.scatter(entries)
 		b.stub.Script("ibv_context_ops.poll_cq", Result{Value: result, Pokes: []Poke{{Arg: 2, Bytes: entries}}})
 		b.stub.ResetLog()
 		clear(memory)
-		inC, _ := b.stub.Call("ibv_poll_cq", uint64(object), uint64(asked), uint64(where))
+		inC, _ := b.stub.Call("ibv_poll_cq", uint64(object), uint64(requested), uint64(where))
 		log, want := bytes.Clone(b.stub.RawLog()), bytes.Clone(memory)
-		for who, poll := range pollers {
+		for name, poll := range pollers {
 			b.stub.ResetLog()
 			clear(memory)
-			n, err := poll(asked)
-			assert.Equal(t, log, b.stub.RawLog(), who)
-			assert.Equal(t, want, memory, who)
-			assert.Equal(t, int32(inC) < 0, err != nil, "%s: %v", who, err)
-			assert.Equal(t, max(int(int32(inC)), 0), n, who)
+			n, err := poll(requested)
+			assert.Equal(t, log, b.stub.RawLog(), name)
+			assert.Equal(t, want, memory, name)
+			assert.Equal(t, int32(inC) < 0, err != nil, "%s: %v", name, err)
+			assert.Equal(t, max(int(int32(inC)), 0), n, name)
 		}
 		solicited := b.random.IntN(2)
 		answer := []uint64{0, 12}[b.random.IntN(2)]
@@ -122,14 +122,14 @@ func TestPollCQ(t *testing.T) {
 		b.stub.ResetLog()
 		b.stub.Call("ibv_req_notify_cq", uint64(object), uint64(solicited))
 		log = bytes.Clone(b.stub.RawLog())
-		for who, notify := range notifiers {
+		for id, notify := range notifiers {
 			b.stub.ResetLog()
 			err := notify(solicited == 1)
-			assert.Equal(t, log, b.stub.RawLog(), who)
-			assert.EqualValues(t, answer, errnoOf(err), who)
+			assert.Equal(t, log, b.stub.RawLog(), id)
+			assert.EqualValues(t, answer, errnoOf(err), id)
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d: %d requested, %d returned", *seed, asked, given)
+			t.Fatalf("seed %d: %d requested, %d returned", *seed, requested, givenCount)
 		}
 	}
 }

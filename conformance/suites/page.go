@@ -68,15 +68,15 @@ func writeReasons(to *strings.Builder, s *Suite, kernel string, results []Result
 	if kernel != "" {
 		at = ", on Soft-RoCE of " + kernel
 	}
-	for _, why := range []struct{ end, title string }{{Fail, "Failed"}, {Skip, "Skipped"}} {
-		some := ending(results, why.end)
-		if len(some) == 0 || why.end == Skip && kernel != "" {
+	for _, cause := range []struct{ end, title string }{{Fail, "Failed"}, {Skip, "Skipped"}} {
+		some := ending(results, cause.end)
+		if len(some) == 0 || cause.end == Skip && kernel != "" {
 			continue
 		}
-		fmt.Fprintf(to, "\n## %s cases of %s%s\n\n| reason | cases |\n|---|---|\n", why.title, s.Title, at)
+		fmt.Fprintf(to, "\n## %s cases of %s%s\n\n| reason | cases |\n|---|---|\n", cause.title, s.Title, at)
 		for _, reason := range grouped(some) {
 			cases := reason.cases
-			if n := len(cases); n > 4 && (why.end == Skip || kernel != "") {
+			if n := len(cases); n > 4 && (cause.end == Skip || kernel != "") {
 				cases = []string{fmt.Sprintf("%d cases", n)}
 			}
 			fmt.Fprintf(to, "| %s | %s |\n", reason.text, strings.Join(cases, ", "))

@@ -342,12 +342,12 @@ func (r *Runner) All(ctx context.Context, s *Suite, wanted func(name string) boo
 			continue
 		}
 		r.begins(c.Name)
-		began := time.Now()
+		start := time.Now()
 		result := r.Run(ctx, s, c)
 		for tries := 1; tries < 5 && s.isRace(result); tries++ {
 			result = r.Run(ctx, s, c)
 		}
-		r.Log("%s: %s: %s; %.1f s%s", s.Name, c.Name, result, time.Since(began).Seconds(), result.detail())
+		r.Log("%s: %s: %s; %.1f s%s", s.Name, c.Name, result, time.Since(start).Seconds(), result.detail())
 		r.ended(result)
 		all = append(all, result)
 	}

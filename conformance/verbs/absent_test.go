@@ -100,8 +100,8 @@ func TestWithoutLibraries(t *testing.T) {
 
 	reports := map[string]string{}
 	for line := range strings.Lines(string(out)) {
-		name, what, _ := strings.Cut(strings.TrimSpace(line), " ")
-		reports[name] = what
+		name, desc, _ := strings.Cut(strings.TrimSpace(line), " ")
+		reports[name] = desc
 	}
 	kinds := map[string]int{}
 	for _, f := range all {

@@ -88,9 +88,9 @@ func TestInstalledLibrary(t *testing.T) {
 	for l, all := range checked {
 		for _, f := range all {
 			err := f.Available()
-			there := f.Since == "" || project.CompareReleases(f.Since, installed[l.Project]) <= 0
-			counts[there]++
-			if there {
+			exists := f.Since == "" || project.CompareReleases(f.Since, installed[l.Project]) <= 0
+			counts[exists]++
+			if exists {
 				assert.NoError(t, err, "%s", l.SOName)
 				continue
 			}

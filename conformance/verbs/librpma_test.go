@@ -119,12 +119,12 @@ func TestRPMARemoteRegion(t *testing.T) {
 		require.NoError(t, librpma.MRRemoteDelete(&mr))
 		assert.Zero(t, mr)
 	}
-	whole := region(1<<63, 1, 1, rpma.MR_USAGE_READ_SRC)
-	for n := range len(whole) {
-		_, err := open(whole[:n])
+	complete := region(1<<63, 1, 1, rpma.MR_USAGE_READ_SRC)
+	for n := range len(complete) {
+		_, err := open(complete[:n])
 		assert.ErrorIs(t, err, rpma.E_INVAL, "%d bytes", n)
 	}
-	mr, err := open(append(whole, 7))
+	mr, err := open(append(complete, 7))
 	require.NoError(t, err, "C ignores everything after the first 21 bytes")
 	require.NoError(t, librpma.MRRemoteDelete(&mr))
 	_, err = open(region(1<<63, 1, 1, 0))

@@ -138,11 +138,11 @@ func TestExtendedGuard(t *testing.T) {
 		return uint64(address(td)), 0
 	})
 	attr := &ibv.TDInitAttr{}
-	absent := func(why string) {
+	absent := func(reason string) {
 		t.Helper()
 		got, err := libibverbs.AllocTD(context, attr)
 		assert.Nil(t, got)
-		assert.ErrorIs(t, err, runtime.ErrNotSupported, why)
+		assert.ErrorIs(t, err, runtime.ErrNotSupported, reason)
 		assert.EqualError(t, err, "ibv_alloc_td: the device's provider does not have it")
 	}
 	got, err := libibverbs.AllocTD(context, attr)

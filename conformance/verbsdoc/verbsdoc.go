@@ -191,11 +191,11 @@ func Page(root string) (string, error) {
 		return "", err
 	}
 	for _, vendor := range []string{"efa", "mlx5"} {
-		own, err := ReadRDMA(filepath.Join(root, "rdma", vendor))
+		external, err := ReadRDMA(filepath.Join(root, "rdma", vendor))
 		if err != nil {
 			return "", err
 		}
-		for _, s := range own {
+		for _, s := range external {
 			inRDMA = append(inRDMA, Stated{s.C, vendor + "." + s.Go, vendor + "/" + s.Place})
 		}
 	}

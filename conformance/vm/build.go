@@ -120,9 +120,9 @@ func Build(ctx context.Context, dir string, patterns, buildFlags, args []string,
 // BuildHelpers compiles programs that tests run in the guest. They are installed in /usr/bin under the name of their
 // directory (Go packages) or file (C files). C files are linked with libibverbs, librdmacm and, if they include its
 // header, librpma.
-func BuildHelpers(ctx context.Context, dir string, what, buildFlags []string, log Logf) (files []File, err error) {
+func BuildHelpers(ctx context.Context, dir string, desc, buildFlags []string, log Logf) (files []File, err error) {
 	var patterns []string
-	for _, name := range what {
+	for _, name := range desc {
 		if base, ok := strings.CutSuffix(filepath.Base(name), ".c"); ok {
 			host := filepath.Join(dir, "helper-"+base)
 			log.printf("compiling %s", base)
@@ -208,18 +208,18 @@ func compile(ctx context.Context, dir, command string, buildFlags []string, pack
 // than the guest's, so that the test can print its goroutines itself.
 func testArgs(args []string, timeout time.Duration) []string {
 	var all []string
-	own := false
+	hasTimeout := false
 	for _, a := range args {
 		if name, ok := strings.CutPrefix(a, "-"); ok && !strings.HasPrefix(name, "test.") {
 			name = strings.TrimPrefix(name, "-")
 			if word, _, _ := strings.Cut(name, "="); testFlags[word] {
-				own = own || word == "timeout"
+				hasTimeout = hasTimeout || word == "timeout"
 				a = "-test." + name
 			}
 		}
 		all = append(all, a)
 	}
-	if !own && timeout > 0 {
+	if !hasTimeout && timeout > 0 {
 		all = append([]string{"-test.timeout=" + (timeout * 9 / 10).String()}, all...)
 	}
 	return all

@@ -37,17 +37,17 @@ func (i *Image) Drivers(ctx context.Context, cacheDir string, log Logf) (string,
 	if err != nil {
 		return "", err
 	}
-	root, made := filepath.Join(work, "root"), filepath.Join(work, "drivers")
-	if err := os.Mkdir(made, 0o755); err != nil {
+	root, driversDir := filepath.Join(work, "root"), filepath.Join(work, "drivers")
+	if err := os.Mkdir(driversDir, 0o755); err != nil {
 		return "", err
 	}
 	if err := i.unpackKernel(ctx, a, k, release, root); err != nil {
 		return "", err
 	}
-	if err := copyDrivers(root, made); err != nil {
+	if err := copyDrivers(root, driversDir); err != nil {
 		return "", err
 	}
-	return dir, os.Rename(made, dir)
+	return dir, os.Rename(driversDir, dir)
 }
 
 // unpackKernel unpacks the packages with the kernel's modules, in the image's version.

@@ -135,8 +135,8 @@ func trouble(console string) (Kind, string) {
 	return "", ""
 }
 
-func matching(lines []string, what *regexp.Regexp) string {
-	other := func(s string) bool { return !what.MatchString(s) }
+func matching(lines []string, name *regexp.Regexp) string {
+	other := func(s string) bool { return !name.MatchString(s) }
 	return strings.Join(slices.DeleteFunc(slices.Clone(lines), other), "\n")
 }
 

@@ -13,15 +13,15 @@ import (
 // lives until the process has exited.
 func start(cmd *exec.Cmd) (wait func() error, err error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started, ended := make(chan error), make(chan error, 1)
+	started, done := make(chan error), make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			ended <- cmd.Wait()
+			done <- cmd.Wait()
 		}
 	}()
-	return func() error { return <-ended }, <-started
+	return func() error { return <-done }, <-started
 }

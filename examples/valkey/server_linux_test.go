@@ -66,17 +66,17 @@ type server struct {
 }
 
 // startServer starts a valkey-server, which ends with the test, and returns once clients can connect.
-func startServer(t *testing.T, config *valkeyrdma.Config, own string, options ...string) *server {
+func startServer(t *testing.T, config *valkeyrdma.Config, local string, options ...string) *server {
 	t.Helper()
 	if config.Backend != nil && os.Getenv(programs) != "" {
 		t.Fatal("valkey-server is another process: set GOVERBS_DEVICE=soft@ADDRESS, as make suites SUITES=valkey does")
 	}
 	port, tcp := 20000+rand.IntN(10000), freePort(t)
 	args := append([]string{"--port", strconv.Itoa(tcp), "--bind", "127.0.0.1", "--protected-mode", "no",
-		"--enable-debug-command", "yes", "--save", "", "--rdma-bind", own, "--rdma-port",
+		"--enable-debug-command", "yes", "--save", "", "--rdma-bind", local, "--rdma-port",
 		strconv.Itoa(port)}, options...)
 	s := &server{cmd: program(t, programs, "valkey-server", args...),
-		address: net.JoinHostPort(own, strconv.Itoa(port)),
+		address: net.JoinHostPort(local, strconv.Itoa(port)),
 		tcp:     fmt.Sprint("127.0.0.1:", tcp), ended: make(chan error, 1)}
 	var output bytes.Buffer
 	s.cmd.Stdout, s.cmd.Stderr = &output, &output
@@ -131,9 +131,9 @@ func subscription(t *testing.T, config *valkeyrdma.Config, at string) {
 	listens, speaks := client(t, config, at), client(t, config, at)
 	got := make(chan string, 100)
 	stop, cancel := context.WithCancel(ctx)
-	ended := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
-		ended <- listens.Receive(stop, listens.B().Subscribe().Channel("news").Build(),
+		done <- listens.Receive(stop, listens.B().Subscribe().Channel("news").Build(),
 			func(m valkey.PubSubMessage) { got <- m.Message })
 	}()
 	require.Eventually(t, func() bool { // wait for the subscription
@@ -147,7 +147,7 @@ func subscription(t *testing.T, config *valkeyrdma.Config, at string) {
 		assert.Equal(t, fmt.Sprint(want), <-got)
 	}
 	cancel()
-	assert.ErrorIs(t, <-ended, context.Canceled)
+	assert.ErrorIs(t, <-done, context.Canceled)
 	time.AfterFunc(50*time.Millisecond, func() {
 		speaks.Do(ctx, speaks.B().Lpush().Key("list").Element("late").Build())
 	})

@@ -57,14 +57,14 @@ func TestRead(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	outer, elsewhere := t.TempDir(), t.TempDir()
+	outer, otherDir := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(outer, "plain.h"), []byte("text"), 0o644))
 	require.NoError(t, os.Symlink(".", filepath.Join(outer, "again")))
 	require.NoError(t, os.Symlink("nothing", filepath.Join(outer, "broken.h")))
-	require.NoError(t, os.Symlink(elsewhere, filepath.Join(outer, "sub")))
+	require.NoError(t, os.Symlink(otherDir, filepath.Join(outer, "sub")))
 	require.NoError(t, syscall.Mkfifo(filepath.Join(outer, "socket"), 0o644)) // not a header
 	assert.NoError(t, Headers(outer))
-	require.NoError(t, syscall.Mkfifo(filepath.Join(elsewhere, "pipe.h"), 0o644))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(otherDir, "pipe.h"), 0o644))
 	assert.ErrorContains(t, Headers(outer), "pipe.h: a named pipe, not a regular file")
 }
 

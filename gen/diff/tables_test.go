@@ -109,7 +109,7 @@ T_MOON | capability | none | when able
 	for _, c := range []struct {
 		name, old, new string
 		verdict        Verdict
-		why            string
+		reason         string
 	}{
 		{"no longer valid", yes, no, Breaking, "was valid"},
 		{"no longer answered", yes, silent, Breaking, "was valid; no longer specified by any source"},
@@ -130,7 +130,7 @@ T_MOON | capability | none | when able
 			r := Compare(grid(c.old), grid(c.new), NoJudgements())
 			require.Len(t, r.Entries, 1)
 			e := r.Entries[0]
-			assert.Equal(t, Entry{"table acts", Cell, "acts: T_AWAY", Changed, e.Old, e.New, c.verdict, c.why}, e)
+			assert.Equal(t, Entry{"table acts", Cell, "acts: T_AWAY", Changed, e.Old, e.New, c.verdict, c.reason}, e)
 			assert.NotEqual(t, e.Old, e.New)
 			assert.Equal(t, c.verdict, r.Verdict)
 			assert.Empty(t, Compare(grid(c.old), grid(c.old), NoJudgements()).Entries)

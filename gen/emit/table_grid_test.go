@@ -21,7 +21,7 @@ import (
 
 // smallGrid returns a table with three dimensions, values of every kind, its own list and set, and a condition.
 func smallGrid() *rules.Grid {
-	way := &rules.GridType{Name: "Way", Doc: "is a way.",
+	variant := &rules.GridType{Name: "Way", Doc: "is a way.",
 		Items: []rules.GridItem{{Go: "WayIn", Prints: "in", Doc: "inwards"}, {Go: "WayOut", Prints: "out"}}}
 	sort := &rules.GridType{Name: "Sorts", Doc: "are sorts.", Set: true,
 		Items: []rules.GridItem{{Go: "SortA", Prints: "a"}, {Go: "SortB", Prints: "b"}}}
@@ -43,7 +43,7 @@ func smallGrid() *rules.Grid {
 				Kind: rules.Number}, {Go: "Words", Doc: "text", Kind: rules.Text},
 			{Go: "Set", Doc: "a set", Kind: rules.Mask, Type: "Sorts"},
 		},
-		Types: []*rules.GridType{way, sort}, Own: []*rules.GridType{way, sort},
+		Types: []*rules.GridType{variant, sort}, Own: []*rules.GridType{variant, sort},
 	}
 	no := rules.Cell{Validity: rules.Validity{Answer: rules.No, Reason: "not listed", Source: "p.3, rdma-core 9.0"},
 		Values: make([]rules.Value, 6)}

@@ -62,13 +62,13 @@ func Twice(n int) int { return 2 * n }
 // TestStaleWritten checks that a hand-written function is rejected if no header declares its prototype or if a rule
 // generates it.
 func TestStaleWritten(t *testing.T) {
-	for prototype, why := range map[string]string{
+	for prototype, reason := range map[string]string{
 		"long t_twice(int n)": "libgolden/number.go: stale: no header declares long t_twice(int n)",
 		"int t_open(void)":    "libgolden/number.go: stale: a rule generates t_open",
 	} {
 		e := emitterOf()
 		e.copyWritten("number.go", "libgolden", "package libgolden\n\n"+marker+prototype+"\nfunc F() {}\n",
 			map[string]*rules.VerbFunc{})
-		assert.EqualError(t, e.err, why)
+		assert.EqualError(t, e.err, reason)
 	}
 }

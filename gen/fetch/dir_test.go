@@ -125,14 +125,14 @@ func TestFromDirMismatch(t *testing.T) {
 
 func TestFromDirDamaged(t *testing.T) {
 	rel := pinned(t)
-	whole := gz(t, packageFiles["share/man/man3/ibv_post_send.3"])
+	complete := gz(t, packageFiles["share/man/man3/ibv_post_send.3"])
 	for _, c := range []struct {
 		name, want string
 		data       []byte
 	}{
-		{"truncated", "ibv_post_send.3.gz: damaged gzip file: unexpected EOF", whole[:len(whole)-6]},
+		{"truncated", "ibv_post_send.3.gz: damaged gzip file: unexpected EOF", complete[:len(complete)-6]},
 		{"wrong checksum", "ibv_post_send.3.gz: damaged gzip file: gzip: invalid checksum",
-			append(append([]byte{}, whole[:len(whole)-8]...), make([]byte, 8)...)},
+			append(append([]byte{}, complete[:len(complete)-8]...), make([]byte, 8)...)},
 		{"not gzip", "ibv_post_send.3.gz: not a gzip file: gzip: invalid header", []byte(".TH plain text\n")},
 		{"too large", "ibv_post_send.3.gz: larger than the limit of 1 MiB", gz(t, string(make([]byte, 1<<20+1)))},
 	} {

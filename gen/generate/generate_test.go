@@ -191,7 +191,7 @@ func TestInlineKinds(t *testing.T) {
 // contains it.
 func TestMissingIsAnError(t *testing.T) {
 	res := fromModels(t)
-	for what, cut := range map[string][3]string{
+	for name, cut := range map[string][3]string{
 		"struct: struct ibv_sge":             {"ibv/struct.go", "type SGE struct", "type Sxe struct"},
 		"enumerator: IBV_WR_SEND":            {"ibv/enum.go", "\tWR_SEND ", "\tWR_SXND "},
 		"slot: ibv_qp_ex.wr_start":           {"ibv/struct.go", "\tWRStart ", "\tWRSxart "},
@@ -205,7 +205,7 @@ func TestMissingIsAnError(t *testing.T) {
 		broken.Files = maps.Clone(res.Files)
 		broken.Files[cut[0]] = []byte(strings.Replace(text, cut[1], cut[2], 1))
 		_, err := cover(&broken)
-		assert.ErrorContains(t, err, what)
+		assert.ErrorContains(t, err, name)
 	}
 }
 

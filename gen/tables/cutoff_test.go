@@ -34,7 +34,7 @@ func TestCutOff(t *testing.T) {
 		"ibv_modify_qp.3": {modifyQPPage(), ".SH", func(text []byte) (any, error) { return ReadModifyQP("p.3", text) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			whole, err := c.read([]byte(c.page))
+			complete, err := c.read([]byte(c.page))
 			require.NoError(t, err)
 			reads := 0
 			for n := range len(c.page) {
@@ -47,7 +47,7 @@ func TestCutOff(t *testing.T) {
 				if reads++; reads == 1 {
 					assert.GreaterOrEqual(t, n, strings.LastIndex(c.page, c.end)+len(c.end))
 				}
-				assert.Equal(t, whole, cut, "%d of %d bytes", n, len(c.page))
+				assert.Equal(t, complete, cut, "%d of %d bytes", n, len(c.page))
 			}
 			assert.Positive(t, reads)
 		})

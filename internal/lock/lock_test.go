@@ -75,7 +75,7 @@ func contend(t *testing.T, rounds int) {
 	for range rounds {
 		var l Lock
 		value, stop := [2]uint64{}, uint32(0)
-		owned, ended := make(chan struct{}), make(chan uint64)
+		owned, done := make(chan struct{}), make(chan uint64)
 		go func() {
 			n := uint64(0)
 			for atomic.LoadUint32(&stop) == 0 {
@@ -87,7 +87,7 @@ func contend(t *testing.T, rounds int) {
 					close(owned)
 				}
 			}
-			ended <- n
+			done <- n
 		}()
 		<-owned
 		for range 3 {
@@ -97,7 +97,7 @@ func contend(t *testing.T, rounds int) {
 			l.Unlock()
 		}
 		atomic.StoreUint32(&stop, 1)
-		n := <-ended
+		n := <-done
 		if !assert.Equal(t, [2]uint64{n + 3, n + 3}, value) {
 			return
 		}

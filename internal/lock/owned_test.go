@@ -26,14 +26,14 @@ func TestLockWithoutBarriers(t *testing.T) {
 	}
 	assert.NotZero(t, l.owner)
 	membarrier = func(uintptr) bool { return false }
-	took := make(chan time.Duration)
+	elapsed := make(chan time.Duration)
 	go func() {
 		start := time.Now()
 		l.Lock()
-		took <- time.Since(start)
+		elapsed <- time.Since(start)
 		l.Unlock()
 	}()
-	assert.GreaterOrEqual(t, <-took, time.Millisecond, "a wait replaces the barrier")
+	assert.GreaterOrEqual(t, <-elapsed, time.Millisecond, "a wait replaces the barrier")
 	l.Lock()
 	l.Unlock()
 	contend(t, 10)

@@ -40,14 +40,14 @@ func serve(t *testing.T, dir, name, text string, open time.Duration) {
 // TestHostile: an invalid entry in the directory affects only its own answer, and delays the others by at most some
 // seconds.
 func TestHostile(t *testing.T) {
-	dir, elsewhere := t.TempDir(), t.TempDir()
+	dir, otherDir := t.TempDir(), t.TempDir()
 	good, err := json.Marshal(Report{Format: Format, Instance: "me", Devices: []Device{{Name: "soft0",
 		Queues: map[string]Queue{Send: {Posted: 7}}}}})
 	require.NoError(t, err)
 	serve(t, dir, "1-good.goverbs", string(good), 0)
 	serve(t, dir, "other", string(good), 0) // another program's
-	serve(t, elsewhere, "target", string(good), 0)
-	require.NoError(t, os.Symlink(filepath.Join(elsewhere, "target"), filepath.Join(dir, "2-link.goverbs")))
+	serve(t, otherDir, "target", string(good), 0)
+	require.NoError(t, os.Symlink(filepath.Join(otherDir, "target"), filepath.Join(dir, "2-link.goverbs")))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "3-file.goverbs"), good, 0o600))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "4-dir.goverbs"), 0o700))
 	serve(t, dir, "5-silent.goverbs", "", time.Hour)

@@ -132,10 +132,10 @@ func ExampleID_PostRead() {
 		defer id.Close()
 		must(id.CreateQP(nil, attr, rdma.QueueOptions{}))
 		shelf := must(id.RegRead([]byte("what is on the shelf")))
-		told := binary.BigEndian.AppendUint64(nil, shelf.Address())
-		told = binary.BigEndian.AppendUint32(told, shelf.RKey())
-		told = binary.BigEndian.AppendUint32(told, uint32(shelf.Len()))
-		check(id.Accept(ctx, nil, told))
+		message := binary.BigEndian.AppendUint64(nil, shelf.Address())
+		message = binary.BigEndian.AppendUint32(message, shelf.RKey())
+		message = binary.BigEndian.AppendUint32(message, uint32(shelf.Len()))
+		check(id.Accept(ctx, nil, message))
 		fmt.Println(must(id.Event(ctx)).Type) // the client is done
 		check(id.Disconnect(ctx))
 		check(id.QP().Close())
@@ -150,15 +150,15 @@ func ExampleID_PostRead() {
 	answer := must(id.ConnectEvent(ctx, nil, nil))
 	address := binary.BigEndian.Uint64(answer.PrivateData)
 	rkey := binary.BigEndian.Uint32(answer.PrivateData[8:])
-	mine := must(id.RegMsgs(make([]byte, binary.BigEndian.Uint32(answer.PrivateData[12:]))))
-	check(id.PostRead(7, mine.Bytes(), mine, 0, address, rkey))
+	buffers := must(id.RegMsgs(make([]byte, binary.BigEndian.Uint32(answer.PrivateData[12:]))))
+	check(id.PostRead(7, buffers.Bytes(), buffers, 0, address, rkey))
 	wc := must(id.GetSendComp(ctx))
 	check(rdma.CompletionErr(&wc))
-	fmt.Printf("%s\n", mine.Bytes())
+	fmt.Printf("%s\n", buffers.Bytes())
 	check(id.Disconnect(ctx))
 	<-served
 	check(id.QP().Close())
-	check(mine.Close())
+	check(buffers.Close())
 	// Output:
 	// what is on the shelf
 	// RDMA_CM_EVENT_DISCONNECTED

@@ -77,22 +77,22 @@ func TestNewIBAddr(t *testing.T) {
 // TestSoftHasNoIB: the software devices are RoCE and reject AF_IB addresses. A rejection leaves the ID unchanged.
 func TestSoftHasNoIB(t *testing.T) {
 	f := newFabric(t, soft.Options{})
-	own, peer := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7471), NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7471)
+	local, peer := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7471), NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7471)
 	zeros := NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)
 	id := newSoftID(t, f, rdmacm.PS_TCP)
-	for what, err := range map[string]error{
-		"rdma_bind_addr: ID ib[fe80::1]:0x1061d2f pkey 0xffff: no port with link layer InfiniBand": id.BindIB(own),
+	for name, err := range map[string]error{
+		"rdma_bind_addr: ID ib[fe80::1]:0x1061d2f pkey 0xffff: no port with link layer InfiniBand": id.BindIB(local),
 		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with link layer InfiniBand":      id.BindIB(zeros),
-		"no active port in the partition and subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &own, peer,
+		"no active port in the partition and subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &local, peer,
 			time.Second),
 	} {
 		assert.ErrorIs(t, err, syscall.ENODEV)
-		assert.ErrorContains(t, err, what)
+		assert.ErrorContains(t, err, name)
 	}
 	_, there := id.LocalIBAddr()
 	assert.False(t, there)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
-	assert.ErrorContains(t, id.BindIB(own), "already bound")
+	assert.ErrorContains(t, id.BindIB(local), "already bound")
 	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), syscall.EINVAL)
 	_, there = id.PeerIBAddr()
 	assert.False(t, there)
@@ -145,8 +145,8 @@ func TestHintsStayForC(t *testing.T) {
 func TestSoftHintsOfIB(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	const native = rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST
-	own, peer := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7), NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7471)
-	for what, c := range map[string]struct {
+	local, peer := NewIBAddr(gid("fe80::1"), rdmacm.PS_TCP, 7), NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7471)
+	for name, c := range map[string]struct {
 		node, service string
 		hints         Hints
 		source, to    *IBAddr
@@ -154,33 +154,33 @@ func TestSoftHintsOfIB(t *testing.T) {
 		"a GID": {"fe80::2", "7471",
 			Hints{Flags: native, Family: rdmacm.AF_IB, Route: make([]rdmacm.IBVPathData, 1), Connect: []byte("hello")},
 			nil, &peer},
-		"a GID to listen at": {"fe80::1", "7", Hints{Flags: native | rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB}, &own,
+		"a GID to listen at": {"fe80::1", "7", Hints{Flags: native | rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB}, &local,
 			nil},
-		"addresses only": {"", "", Hints{SourceIB: &own, DestinationIB: &peer}, &own, &peer},
-		"a source and a GID": {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, SourceIB: &own}, &own,
+		"addresses only": {"", "", Hints{SourceIB: &local, DestinationIB: &peer}, &local, &peer},
+		"a source and a GID": {"fe80::2", "7471", Hints{Flags: native, Family: rdmacm.AF_IB, SourceIB: &local}, &local,
 			&peer},
-		"a source to start at": {"", "", Hints{Flags: rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB, SourceIB: &own}, &own,
+		"a source to start at": {"", "", Hints{Flags: rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB, SourceIB: &local}, &local,
 			nil},
 	} {
 		info, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
-		require.NoError(t, err, what)
+		require.NoError(t, err, name)
 		for _, end := range []struct {
 			want *IBAddr
 			got  func() (IBAddr, bool)
 		}{{c.source, info.SourceIB}, {c.to, info.DestinationIB}} {
 			got, ok := end.got()
-			assert.Equal(t, end.want != nil, ok, what)
+			assert.Equal(t, end.want != nil, ok, name)
 			if ok {
-				assert.Equal(t, *end.want, got, what)
+				assert.Equal(t, *end.want, got, name)
 			}
 		}
-		assert.EqualValues(t, rdmacm.AF_IB, info.C.AiFamily, what)
-		assert.False(t, info.Source().IsValid() || info.Destination().IsValid(), what)
-		assert.Nil(t, info.Route(), what)
-		assert.Nil(t, info.Connect(), what)
+		assert.EqualValues(t, rdmacm.AF_IB, info.C.AiFamily, name)
+		assert.False(t, info.Source().IsValid() || info.Destination().IsValid(), name)
+		assert.Nil(t, info.Route(), name)
+		assert.Nil(t, info.Connect(), name)
 		_, err = CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
-		assert.ErrorIs(t, err, syscall.ENODEV, what)
-		assert.ErrorContains(t, err, "no InfiniBand device has a route to the address", what)
+		assert.ErrorIs(t, err, syscall.ENODEV, name)
+		assert.ErrorContains(t, err, "no InfiniBand device has a route to the address", name)
 		info.Close()
 		_, ok := info.SourceIB()
 		assert.False(t, ok, "the list is closed")
@@ -194,21 +194,21 @@ func TestSoftHintsOfIB(t *testing.T) {
 	assert.Equal(t, "127.0.0.1:1", info.Destination().String())
 	info.Close()
 	ip := netip.MustParseAddrPort("127.0.0.1:1")
-	for says, c := range map[string]struct {
+	for expected, c := range map[string]struct {
 		node  string
 		hints Hints
 	}{
 		`the node must be a GID, written like an IPv6 address, not "127.0.0.1"`: {"127.0.0.1",
 			Hints{Flags: native, Family: rdmacm.AF_IB}},
 		`not ""`:                           {"", Hints{Flags: native, Family: rdmacm.AF_IB}},
-		"not both":                         {"", Hints{Source: ip, SourceIB: &own}},
-		"or an AF_IB address":              {"", Hints{Destination: ip, DestinationIB: &own}},
+		"not both":                         {"", Hints{Source: ip, SourceIB: &local}},
+		"or an AF_IB address":              {"", Hints{Destination: ip, DestinationIB: &local}},
 		`there is no network interface "x`: {"", Hints{Destination: netip.MustParseAddrPort("[fe80::1%xyz0]:1")}},
 	} {
 		_, err := GetAddrInfoOn(soon(t), f, c.node, "7", c.hints)
 		assert.ErrorIs(t, err, syscall.EINVAL)
-		assert.ErrorContains(t, err, says)
-		assert.ErrorContains(t, newSoftID(t, f, rdmacm.PS_TCP).ResolveAddrInfo(soon(t), c.node, "7", c.hints), says)
+		assert.ErrorContains(t, err, expected)
+		assert.ErrorContains(t, newSoftID(t, f, rdmacm.PS_TCP).ResolveAddrInfo(soon(t), c.node, "7", c.hints), expected)
 	}
 }
 
@@ -222,10 +222,10 @@ func TestAnswerOfC(t *testing.T) {
 		AiDstCanonname: ibv.PtrTo(&name[0]),
 	}
 	info := &AddrInfo{C: c, list: &addrList{c: c}}
-	got, said := info.Route(), info.Connect()
+	got, sent := info.Route(), info.Connect()
 	assert.Equal(t, route, got)
-	assert.Equal(t, connect, said)
-	got[0].Flags, said[0] = 9, 'x'
+	assert.Equal(t, connect, sent)
+	got[0].Flags, sent[0] = 9, 'x'
 	assert.EqualValues(t, 1, route[0].Flags)
 	assert.Equal(t, "prefix", string(connect))
 	source, destination := info.CanonicalNames()

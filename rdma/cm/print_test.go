@@ -68,15 +68,15 @@ func TestPrintAfterEvent(t *testing.T) {
 	for range 500 {
 		id, err := ch.CreateID(rdmacm.PS_TCP)
 		require.NoError(t, err)
-		came := make(chan struct{})
+		done := make(chan struct{})
 		go func() {
-			defer close(came)
+			defer close(done)
 			_, err := ch.Event(soon(t))
 			assert.NoError(t, err)
 		}()
 		peer := netip.MustParseAddrPort("127.0.0.1:7001")
 		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, peer, time.Second))
-		<-came
+		<-done
 		require.Equal(t, "ID "+id.LocalAddr().String()+" to 127.0.0.1:7001 on soft0", id.String())
 		require.NoError(t, id.Close())
 	}

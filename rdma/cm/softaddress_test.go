@@ -193,11 +193,11 @@ func TestSoftNames(t *testing.T) {
 	} {
 		a, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
 		require.NoError(t, err, "%+v", c)
-		for what, got := range map[string]netip.AddrPort{c.source: a.Source(), c.to: a.Destination()} {
-			if what == "" {
+		for name, got := range map[string]netip.AddrPort{c.source: a.Source(), c.to: a.Destination()} {
+			if name == "" {
 				assert.False(t, got.IsValid())
 			} else {
-				assert.Equal(t, what, got.String())
+				assert.Equal(t, name, got.String())
 			}
 		}
 		assert.Nil(t, a.Next())

@@ -29,9 +29,9 @@ func full(s *stage) *ID {
 	_, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, rdma.QueueOptions{})
 	require.NoError(s.t, err)
 	s.withQP(id)
-	var both sync.WaitGroup
-	defer both.Wait()
-	both.Go(func() { assert.NoError(s.t, id.Connect(soon(s.t), nil, nil)) })
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { assert.NoError(s.t, id.Connect(soon(s.t), nil, nil)) })
 	s.peer = s.request()
 	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
 	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
@@ -118,8 +118,8 @@ func TestSoftCloseInUse(t *testing.T) {
 
 			require.NoError(t, child.Close())
 			require.NoError(t, id.Close())
-			for _, gone := range []any{qp.C(), srq.C(), qp.SendCQ().C(), pd.C(), d.C()} {
-				assert.Nil(t, gone)
+			for _, removed := range []any{qp.C(), srq.C(), qp.SendCQ().C(), pd.C(), d.C()} {
+				assert.Nil(t, removed)
 			}
 			s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
 		})
@@ -200,11 +200,11 @@ func TestSoftCloseLastTwo(t *testing.T) {
 		mr, err := ids[0].RegMsgs(make([]byte, 8))
 		require.NoError(t, err)
 		var errs [2]error
-		var both sync.WaitGroup
+		var wg sync.WaitGroup
 		for i, id := range ids {
-			both.Go(func() { errs[i] = id.Close() })
+			wg.Go(func() { errs[i] = id.Close() })
 		}
-		both.Wait()
+		wg.Wait()
 		failed := 0
 		if errs[0] == nil {
 			failed = 1
@@ -232,10 +232,10 @@ func TestSoftCloseDuringCreation(t *testing.T) {
 		require.NoError(t, err)
 		var mr *rdma.MR
 		var of, closing error
-		var both sync.WaitGroup
-		both.Go(func() { mr, of = pd.RegMR(make([]byte, 8), 0) })
-		both.Go(func() { closing = id.Close() })
-		both.Wait()
+		var wg sync.WaitGroup
+		wg.Go(func() { mr, of = pd.RegMR(make([]byte, 8), 0) })
+		wg.Go(func() { closing = id.Close() })
+		wg.Wait()
 		if closing == nil {
 			require.ErrorIs(t, of, rdma.ErrClosed)
 			continue

@@ -38,7 +38,7 @@ func TestSoftErrorsNameID(t *testing.T) {
 	}
 	none := netip.AddrPort{}
 	at := netip.MustParseAddrPort("127.0.0.1:7471")
-	nowhere := netip.MustParseAddrPort("192.0.2.9:7")
+	unreachable := netip.MustParseAddrPort("192.0.2.9:7")
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 
@@ -46,7 +46,7 @@ func TestSoftErrorsNameID(t *testing.T) {
 	err = id.ResolveAddr(ended, none, at, time.Second)
 	refused(err, "rdma_resolve_addr: ID to 127.0.0.1:7471: context canceled")
 	assert.ErrorIs(t, err, context.Canceled)
-	err = id.ResolveAddr(soon(t), none, nowhere, time.Second)
+	err = id.ResolveAddr(soon(t), none, unreachable, time.Second)
 	refused(err, "rdma_resolve_addr: ID to 192.0.2.9:7: RDMA_CM_EVENT_ADDR_ERROR: no device has the address")
 	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 

@@ -134,13 +134,13 @@ func TestSoftEventChannelCloseDuringCreation(t *testing.T) {
 		require.NoError(t, err)
 		var id *ID
 		var of, closing error
-		var both sync.WaitGroup
-		both.Go(func() { id, of = ch.CreateID(rdmacm.PS_TCP) })
-		both.Go(func() {
+		var wg sync.WaitGroup
+		wg.Go(func() { id, of = ch.CreateID(rdmacm.PS_TCP) })
+		wg.Go(func() {
 			runtime.Gosched()
 			closing = ch.Close()
 		})
-		both.Wait()
+		wg.Wait()
 		require.False(t, of == nil && closing == nil, "the channel was closed while it had an ID")
 		if of == nil {
 			require.ErrorIs(t, closing, rdma.ErrInUse)
@@ -166,18 +166,18 @@ func TestSoftCompletionWaitsEnd(t *testing.T) {
 	time.Sleep(10 * time.Millisecond) // until it waits
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	ended := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		_, err := s.client.GetRecvComp(ctx)
-		ended <- err
+		done <- err
 	}()
 	select {
-	case err := <-ended:
+	case err := <-done:
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 	case <-time.After(5 * time.Second):
 		t.Error("the wait continues after its context has ended")
 		stop()
-		<-ended
+		<-done
 	}
 }
 

@@ -59,9 +59,9 @@ func TestLeaks(t *testing.T) {
 	assert.ErrorContains(t, fabric.Close(), "not closed: ")
 	f.end()
 	all := strings.Join(f.failures, "\n")
-	for what, by := range map[string]string{"ctx": "rdma.OpenOn", "pd": "rdma.Device.AllocPD",
+	for name, by := range map[string]string{"ctx": "rdma.OpenOn", "pd": "rdma.Device.AllocPD",
 		"cm_id, event channel": "cm.CreateIDOn"} {
-		assert.Regexp(t, `not closed: `+what+` made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaks\) by `+by+
+		assert.Regexp(t, `not closed: `+name+` made at rdmatest/rdmatest_test.go:\d+ \(rdmatest.TestLeaks\) by `+by+
 			`\b`, all)
 	}
 	assert.Len(t, f.failures, 3, all)

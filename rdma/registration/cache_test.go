@@ -69,9 +69,9 @@ func TestWhatAHitIs(t *testing.T) {
 	assert.Equal(t, registration.Stats{Hits: 2, Misses: 4, Regions: 3, Idle: 3, Bytes: s.Bytes}, s,
 		"the region at 999 replaced the one at 1000")
 	assert.Equal(t, overlapping, get(t, c, all[2000:2500], write))
-	whole := get(t, c, all, write)
-	assert.Equal(t, whole, get(t, c, all[2000:2500], write))
-	assert.Equal(t, whole, get(t, c, all[99_999:], write))
+	complete := get(t, c, all, write)
+	assert.Equal(t, complete, get(t, c, all[2000:2500], write))
+	assert.Equal(t, complete, get(t, c, all[99_999:], write))
 	s = c.Stats()
 	assert.Equal(t, registration.Stats{Hits: 5, Misses: 5, Regions: 2, Idle: 2, Bytes: 101_000}, s)
 
@@ -90,8 +90,8 @@ func TestReplacedWithLease(t *testing.T) {
 	part, err := c.Get(all[:100], write)
 	require.NoError(t, err)
 	key := part.RKey()
-	whole := get(t, c, all, write)
-	assert.Equal(t, whole, get(t, c, all[:100], write))
+	complete := get(t, c, all, write)
+	assert.Equal(t, complete, get(t, c, all[:100], write))
 	assert.Equal(t, key, part.RKey())
 	assert.Equal(t, 2, c.Stats().Regions)
 	assert.ErrorIs(t, c.Close(), rdma.ErrInUse)

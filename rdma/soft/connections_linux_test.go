@@ -113,9 +113,9 @@ func TestConnectionBetweenFabrics(t *testing.T) { connectionBetween(t, newApart(
 
 func connectionBetween(t *testing.T, a *apart) {
 	id := a.asks(rdmacm.PS_TCP, a.at, "may I")
-	asked := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-	assert.Equal(t, "may I", string(asked.PrivateData[:5]))
-	other := a.withQP(a.keep(asked.ID))
+	request := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	assert.Equal(t, "may I", string(request.PrivateData[:5]))
+	other := a.withQP(a.keep(request.ID))
 	assert.Equal(t, id.LocalAddr(), other.PeerAddr())
 	mr, err := other.RegMsgs(make([]byte, 16))
 	require.NoError(t, err)
@@ -143,8 +143,8 @@ func TestRejectedBetweenFabrics(t *testing.T) { rejectedBetween(t, newApart(t, r
 
 func rejectedBetween(t *testing.T, a *apart) {
 	a.asks(rdmacm.PS_TCP, a.at, "may I")
-	asked := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-	require.NoError(t, a.keep(asked.ID).Reject([]byte("you may not")))
+	request := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	require.NoError(t, a.keep(request.ID).Reject([]byte("you may not")))
 	e := a.expect(a.here, rdmacm.CM_EVENT_REJECTED)
 	assert.Equal(t, 28, e.Status, "the program's own reason")
 	assert.Equal(t, "you may not", string(e.PrivateData[:11]))
@@ -172,8 +172,8 @@ func TestBacklogBetweenFabrics(t *testing.T) {
 	a.expect(a.here, rdmacm.CM_EVENT_REJECTED) // beyond the backlog
 	assert.EqualValues(t, 1, a.fabrics[1].HWCounters("soft0")["rx_cm_backlog"])
 	accept := func() {
-		asked := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-		require.NoError(t, a.withQP(a.keep(asked.ID)).Accept(a.soon(), nil, nil))
+		request := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		require.NoError(t, a.withQP(a.keep(request.ID)).Accept(a.soon(), nil, nil))
 	}
 	established := func(ids ...*cm.ID) {
 		for _, id := range ids {
@@ -196,9 +196,9 @@ func TestDatagramsBetweenFabrics(t *testing.T) { datagramsBetween(t, newApart(t,
 
 func datagramsBetween(t *testing.T, a *apart) {
 	id := a.asks(rdmacm.PS_UDP, a.at, "where are you")
-	asked := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-	assert.Equal(t, "where are you", string(asked.PrivateData[:13]))
-	other := a.withQP(a.keep(asked.ID))
+	request := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	assert.Equal(t, "where are you", string(request.PrivateData[:13]))
+	other := a.withQP(a.keep(request.ID))
 	const grh = 40
 	received := func(id *cm.ID) *rdma.MR {
 		mr, err := id.RegMsgs(make([]byte, 64))

@@ -96,14 +96,14 @@ func TestCountersOfFailures(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, wcs[0].Status)
 	}
-	both := func(meanwhile func()) (here, there numbers) {
-		here = counted(f[0], "soft0", func() { there = counted(f[1], "soft0", meanwhile) })
-		for _, c := range []numbers{here, there} {
+	both := func(meanwhile func()) (local, remote numbers) {
+		local = counted(f[0], "soft0", func() { remote = counted(f[1], "soft0", meanwhile) })
+		for _, c := range []numbers{local, remote} {
 			for _, name := range []string{"sent_pkts", "rcvd_pkts", "sent_bytes", "rcvd_bytes"} {
 				delete(c, name)
 			}
 		}
-		return here, there
+		return local, remote
 	}
 	const short, long = 8, 20 // 1 ms, 4 s
 	a, b := pairs(long)
@@ -151,21 +151,21 @@ func TestCountersOfLoss(t *testing.T) {
 	for range 20 {
 		everyRequest(a, b, everySize)
 	}
-	here, there, all := f.HWCounters("soft0"), f.HWCounters("soft1"), f.Counters()
+	local, remote, all := f.HWCounters("soft0"), f.HWCounters("soft1"), f.Counters()
 	for _, name := range []string{"retrans_pkts", "completer_retry_err", "local_ack_timeout_err", "implied_nak_seq_err",
 		"rcvd_seq_err", "rx_late_ack"} {
-		assert.NotZero(t, here[name], name)
+		assert.NotZero(t, local[name], name)
 	}
 	for _, name := range []string{"duplicate_request", "out_of_seq_request", "rx_behind_gap"} {
-		assert.NotZero(t, there[name], name)
+		assert.NotZero(t, remote[name], name)
 	}
-	assert.Zero(t, here["retry_exceeded_err"]+there["retry_exceeded_err"])
-	assert.LessOrEqual(t, here["rcvd_seq_err"], 2*there["out_of_seq_request"], "a NAK may come twice")
-	assert.Equal(t, here["completer_retry_err"]+there["completer_retry_err"], all.Retries)
-	assert.Equal(t, here["out_of_seq_request"]+there["out_of_seq_request"], all.Gaps)
-	assert.Equal(t, here["duplicate_request"]+there["duplicate_request"], all.Duplicates)
-	assert.Equal(t, uint64(20*3*len(everySize)), here["rdma_sends"])
-	assert.Equal(t, uint64(20*4*len(everySize)), there["rdma_recvs"])
+	assert.Zero(t, local["retry_exceeded_err"]+remote["retry_exceeded_err"])
+	assert.LessOrEqual(t, local["rcvd_seq_err"], 2*remote["out_of_seq_request"], "a NAK may come twice")
+	assert.Equal(t, local["completer_retry_err"]+remote["completer_retry_err"], all.Retries)
+	assert.Equal(t, local["out_of_seq_request"]+remote["out_of_seq_request"], all.Gaps)
+	assert.Equal(t, local["duplicate_request"]+remote["duplicate_request"], all.Duplicates)
+	assert.Equal(t, uint64(20*3*len(everySize)), local["rdma_sends"])
+	assert.Equal(t, uint64(20*4*len(everySize)), remote["rdma_recvs"])
 }
 
 // TestCountersOfDatagrams: reasons for dropping datagrams are counted.

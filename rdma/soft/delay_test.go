@@ -22,7 +22,7 @@ const asDelayed = "GOVERBS_TEST_LATE"
 
 // TestDelay runs TestMessageTime in child processes: a message arrives during the post, or after the configured delay.
 func TestDelay(t *testing.T) {
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	require.NoError(t, err)
 	for _, c := range []struct{ late, want string }{
 		{"", "arrived at once"},
@@ -30,7 +30,7 @@ func TestDelay(t *testing.T) {
 		{"1 s", `GOVERBS_SOFT_LATE="1 s" is not a valid delay; use a duration such as 50us: invalid argument`},
 		{"-1s", `GOVERBS_SOFT_LATE="-1s" is not a valid delay`},
 	} {
-		cmd := exec.Command(own, "-test.run=^TestMessageTime$", "-test.v")
+		cmd := exec.Command(executable, "-test.run=^TestMessageTime$", "-test.v")
 		cmd.Env = append(os.Environ(), asDelayed+"=1", "GOVERBS_SOFT_WIRE=", "GOVERBS_SOFT_LATE="+c.late)
 		out, err := cmd.CombinedOutput()
 		assert.NoError(t, err, "%s", out)
@@ -47,28 +47,28 @@ func TestMessageTime(t *testing.T) {
 		t.Log(err)
 		return
 	}
-	here, there := rdmatest.PairOn(t, ibv.QPT_RC, "soft0", "soft1")
+	local, remote := rdmatest.PairOn(t, ibv.QPT_RC, "soft0", "soft1")
 	batch, err := rdma.NewSendBatch(1, 1, 0)
 	require.NoError(t, err)
 	defer batch.Close()
-	batch.Write(7, there.MR.Address(), there.MR.RKey()).Add(here.MR.SGE(0, 64)).Signaled()
+	batch.Write(7, remote.MR.Address(), remote.MR.RKey()).Add(local.MR.SGE(0, 64)).Signaled()
 	start := time.Now()
-	_, err = here.QP.PostSend(batch)
+	_, err = local.QP.PostSend(batch)
 	require.NoError(t, err)
 	wcs := make([]ibv.WC, 1)
-	n, err := here.CQ.Poll(wcs)
+	n, err := local.CQ.Poll(wcs)
 	require.NoError(t, err)
-	late, _ := time.ParseDuration(os.Getenv("GOVERBS_SOFT_LATE"))
-	if n == 1 && late == 0 {
+	delay, _ := time.ParseDuration(os.Getenv("GOVERBS_SOFT_LATE"))
+	if n == 1 && delay == 0 {
 		t.Log("arrived at once")
 		return
 	}
 	if n == 0 {
-		_, err = here.CQ.Wait(t.Context(), wcs)
+		_, err = local.CQ.Wait(t.Context(), wcs)
 		require.NoError(t, err)
 	}
 	assert.Equal(t, ibv.WC_SUCCESS, wcs[0].Status)
-	if time.Since(start) >= late {
-		t.Logf("arrived after %v", late)
+	if time.Since(start) >= delay {
+		t.Logf("arrived after %v", delay)
 	}
 }

@@ -19,24 +19,24 @@ func ExampleFabric_Capture() {
 		device := soft.DeviceOptions{Address: netip.MustParseAddr(address), Wire: true}
 		return must(soft.New(soft.Options{Devices: []soft.DeviceOptions{device}}))
 	}
-	here, there := at("127.0.0.91"), at("127.0.0.92")
-	listener := must(listening(stream.Config{Backend: there}).Listen(ctx, "127.0.0.92:80"))
+	local, remote := at("127.0.0.91"), at("127.0.0.92")
+	listener := must(listening(stream.Config{Backend: remote}).Listen(ctx, "127.0.0.92:80"))
 
 	var file bytes.Buffer
-	capture := must(here.Capture(&file))
-	conn := must(dialer(stream.Config{Backend: here}).Dial(ctx, "127.0.0.92:80"))
+	capture := must(local.Capture(&file))
+	conn := must(dialer(stream.Config{Backend: local}).Dial(ctx, "127.0.0.92:80"))
 	accepted := must(listener.Accept())
-	fmt.Println("connections:", len(here.Connections()))
+	fmt.Println("connections:", len(local.Connections()))
 	check(accepted.Close())
 	check(conn.Close())
 	check(capture.Close())
 
 	written, lost := capture.Counts()
 	fmt.Println("captured:", written > 0, "lost:", lost)
-	fmt.Println("dropped for a wrong checksum:", here.HWCounters("soft0")["rx_icrc_encapsulated"])
+	fmt.Println("dropped for a wrong checksum:", local.HWCounters("soft0")["rx_icrc_encapsulated"])
 	check(listener.Close())
-	check(here.Close())
-	check(there.Close())
+	check(local.Close())
+	check(remote.Close())
 	// Output:
 	// connections: 1
 	// captured: true lost: 0

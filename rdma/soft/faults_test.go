@@ -43,24 +43,24 @@ func TestInvalidFaults(t *testing.T) {
 func TestNoReceive(t *testing.T) {
 	for _, kind := range []ibv.QPType{ibv.QPT_UC, ibv.QPT_UD} {
 		fabric := rdmatest.NewFabric(t, soft.Options{Virtual: true})
-		here, there := rdmatest.Pair(t, fabric, kind)
+		local, remote := rdmatest.Pair(t, fabric, kind)
 		sends, err := rdma.NewSendBatch(1, 1, 0)
 		require.NoError(t, err)
 		defer sends.Close()
-		request := sends.Send(1).Add(here.MR.SGE(0, 8)).Signaled()
+		request := sends.Send(1).Add(local.MR.SGE(0, 8)).Signaled()
 		if kind == ibv.QPT_UD {
-			request.UD(here.AH.Ptr(), here.Peer.QPNum, here.Peer.QKey)
+			request.UD(local.AH.Ptr(), local.Peer.QPNum, local.Peer.QKey)
 		}
 		for n := range uint64(3) {
 			assert.Equal(t, soft.Counters{NoReceive: n}, fabric.Counters(), "%v", kind)
-			_, err = here.QP.PostSend(sends)
+			_, err = local.QP.PostSend(sends)
 			require.NoError(t, err)
 			wcs := make([]ibv.WC, 1)
-			_, err = here.CQ.WaitBusy(t.Context(), wcs)
+			_, err = local.CQ.WaitBusy(t.Context(), wcs)
 			require.NoError(t, err)
 			assert.NoError(t, rdma.CompletionErr(&wcs[0]))
 		}
-		n, err := there.CQ.Poll(make([]ibv.WC, 1))
+		n, err := remote.CQ.Poll(make([]ibv.WC, 1))
 		require.NoError(t, err)
 		assert.Zero(t, n)
 	}

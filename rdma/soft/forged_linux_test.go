@@ -46,7 +46,7 @@ func TestForgedResponses(t *testing.T) {
 		ibv.OPCODE_RDMA_READ_RESPONSE_MIDDLE, ibv.OPCODE_RDMA_READ_RESPONSE_LAST, ibv.OPCODE_RDMA_READ_RESPONSE_ONLY,
 		ibv.OPCODE_ACKNOWLEDGE, ibv.OPCODE_ATOMIC_ACKNOWLEDGE, 0xa0
 	for _, c := range []struct {
-		what   string
+		name   string
 		opcode byte
 		psn    uint32 // relative to the request
 		n      int    // payload length
@@ -83,16 +83,16 @@ func TestForgedResponses(t *testing.T) {
 		packet.Seal(b, &forger.from, &forger.to, 0)
 		_, err := forger.socket.WriteToUDPAddrPort(b, forger.port)
 		require.NoError(t, err)
-		for until := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(bound); ; time.Sleep(time.Millisecond) {
 			n, err := p.a.SendCQ().Poll(p.wcs)
 			require.NoError(t, err)
-			require.Zero(t, n, "%s: %v", c.what, p.wcs[0].Status)
+			require.Zero(t, n, "%s: %v", c.name, p.wcs[0].Status)
 			if p.fabric[0].HWCounters("soft0")[c.count] > counts[c.count] {
 				break
 			}
-			require.True(t, time.Now().Before(until), "%s is not counted as %s", c.what, c.count)
+			require.True(t, time.Now().Before(deadline), "%s is not counted as %s", c.name, c.count)
 		}
-		assert.Equal(t, before, p.memory[0], c.what)
+		assert.Equal(t, before, p.memory[0], c.name)
 	}
 	require.True(t, p.fabric[1].SetLink("soft0", true))
 	waitFor(t, func() bool {

@@ -219,7 +219,7 @@ func (a *attacker) Packet(n int) []byte { return a.b[:n] }
 // manage sends a valid or corrupted datagram of the connection manager.
 func (a *attacker) manage() {
 	d := &a.draw
-	own, to := netip.AddrFrom16(a.from.GID), netip.AddrFrom16(a.to.GID)
+	local, to := netip.AddrFrom16(a.from.GID), netip.AddrFrom16(a.to.GID)
 	m := &message.MAD{Attribute: message.REQ + message.Attribute(d.below(9)), TID: uint64(d.below(64)),
 		LocalID: d.random.Uint32(), RemoteID: d.random.Uint32()}
 	if d.below(2) == 0 { // existing connection
@@ -237,7 +237,7 @@ func (a *attacker) manage() {
 	case message.REQ, message.SIDRReq:
 		space := [...]rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP}[d.below(2)]
 		m.ServiceID, m.PKey = uint64(space)<<16|uint64(siegePort+d.below(2)), 0xffff
-		m.Source, m.Dest = netip.AddrPortFrom(own.Unmap(), 99), to.Unmap()
+		m.Source, m.Dest = netip.AddrPortFrom(local.Unmap(), 99), to.Unmap()
 		m.RemoteID = 0
 		if m.Attribute == message.REQ {
 			m.Path = message.Path{Local: a.from.GID, Remote: a.to.GID, MTU: ibv.MTU_1024, AckTimeout: 16}
@@ -384,16 +384,16 @@ func FuzzPackets(f *testing.F) {
 	f.Add(slices.Repeat([]byte{1, 7, 3}, 100))
 	f.Fuzz(func(t *testing.T, bytes []byte) {
 		pid := os.Getpid() // fuzz workers run in parallel
-		own := func(last byte) netip.Addr {
+		local := func(last byte) netip.Addr {
 			return netip.AddrFrom4([4]byte{127, byte(100 + pid>>8&63), byte(pid), last})
 		}
-		s := newSiege(t, own(1), own(2))
+		s := newSiege(t, local(1), local(2))
 		h := fnv.New64a()
 		h.Write(bytes)
 		insider := len(bytes) > 0 && bytes[0]&1 != 0
-		from := own(1)
+		from := local(1)
 		if !insider && h.Sum64()&1 != 0 {
-			from = own(3)
+			from = local(3)
 		}
 		a := s.attacker(h.Sum64(), from, bytes)
 		a.insider = insider

@@ -108,10 +108,10 @@ func TestLinkLocal(t *testing.T) {
 			done <- err.Error()
 			return
 		}
-		own, peer := conn.LocalAddr().String(), netip.MustParseAddrPort(conn.RemoteAddr().String()).Addr().String()
+		local, peer := conn.LocalAddr().String(), netip.MustParseAddrPort(conn.RemoteAddr().String()).Addr().String()
 		io.Copy(conn, conn)
 		conn.Close()
-		done <- own + " " + peer
+		done <- local + " " + peer
 	}()
 	conn, err := dialer(stream.Config{Backend: near}).Dial(ctx, "[fe80::2%near0]:7471")
 	require.NoError(t, err)

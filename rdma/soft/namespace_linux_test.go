@@ -215,9 +215,9 @@ func TestAddressRemoved(t *testing.T) {
 
 	p.reconnect(t, aSecond)
 	require.NoError(t, netlink.AddrDel(near, own))
-	began := time.Now()
+	start := time.Now()
 	require.Equal(t, ibv.WC_RETRY_EXC_ERR, p.write(t))
-	require.Less(t, time.Since(began), bound/2)
+	require.Less(t, time.Since(start), bound/2)
 	t.Log(p.fabric[0].HWCounters("soft0"))
 	require.NoError(t, netlink.AddrAdd(near, own))
 	p.reconnect(t, aSecond)

@@ -29,7 +29,7 @@ func TestPollersOnOneProcessor(t *testing.T) {
 			one.Set(cpu)
 		}
 	}
-	ended, took := make(chan error, 2), make(chan time.Duration, 2)
+	done, elapsed := make(chan error, 2), make(chan time.Duration, 2)
 	var ready sync.WaitGroup // both can receive
 	ready.Add(2)
 	play := func(qp *rdma.QP, mr *rdma.MR, first bool) {
@@ -40,15 +40,15 @@ func TestPollersOnOneProcessor(t *testing.T) {
 			err = player(qp, mr, first, rounds, &ready)
 		}
 		after, failed := processorTime()
-		took <- after - before
-		ended <- errors.Join(err, failed)
+		elapsed <- after - before
+		done <- errors.Join(err, failed)
 	}
 	go play(p.a, p.here, true)
 	go play(p.b, p.there, false)
-	require.NoError(t, <-ended)
-	require.NoError(t, <-ended)
+	require.NoError(t, <-done)
+	require.NoError(t, <-done)
 	// processor time, which excludes other processes
-	a, b := <-took, <-took
+	a, b := <-elapsed, <-elapsed
 	t.Logf("%d round trips took %v and %v of processor time", rounds, a, b)
 	assert.Less(t, a+b, rounds*10*time.Millisecond, "that is what the kernel's time slices take")
 }

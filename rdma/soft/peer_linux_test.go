@@ -175,25 +175,25 @@ type verbsEnd struct {
 
 const verbsMemory = 4 << 20
 
-func newVerbsEnd(device *rdma.Device) (e *verbsEnd, own place, err error) {
+func newVerbsEnd(device *rdma.Device) (e *verbsEnd, local place, err error) {
 	e = &verbsEnd{device: device}
 	e.qp, err = device.NewRC(rdma.QPParts{Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1}})
 	if err != nil {
-		return e, own, err
+		return e, local, err
 	}
 	if e.mr, err = e.qp.RegMR(make([]byte, verbsMemory), ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_REMOTE_WRITE|
 		ibv.ACCESS_REMOTE_READ|ibv.ACCESS_REMOTE_ATOMIC); err != nil {
-		return e, own, err
+		return e, local, err
 	}
 	if e.sends, err = rdma.NewSendBatch(1, 1, 0); err != nil {
-		return e, own, err
+		return e, local, err
 	}
 	if e.recvs, err = rdma.NewRecvBatch(1, 1); err != nil {
-		return e, own, err
+		return e, local, err
 	}
-	own.Address, own.RKey = e.mr.Address(), e.mr.RKey()
-	own.Endpoint, err = e.qp.Endpoint()
-	return e, own, err
+	local.Address, local.RKey = e.mr.Address(), e.mr.RKey()
+	local.Endpoint, err = e.qp.Endpoint()
+	return e, local, err
 }
 
 func (e *verbsEnd) close() {
@@ -322,12 +322,12 @@ func (p *peer) line() string {
 }
 
 // ask sends a command to the peer and returns its answer.
-func (p *peer) ask(what string) string {
+func (p *peer) ask(name string) string {
 	p.t.Helper()
-	_, err := fmt.Fprintln(p.in, what)
+	_, err := fmt.Fprintln(p.in, name)
 	require.NoError(p.t, err)
 	line := p.line()
-	require.NotEmpty(p.t, line, "%s: %s", what, &p.errors)
+	require.NotEmpty(p.t, line, "%s: %s", name, &p.errors)
 	return line
 }
 

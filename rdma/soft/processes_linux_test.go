@@ -241,19 +241,19 @@ func verbsBetween(t *testing.T, f *soft.Fabric, p *peer) {
 func TestPeerKilled(t *testing.T) {
 	f := fabricAt(t, "127.0.0.34")
 	p := startPeer(t, "127.0.0.35")
-	ended := make(chan error, 8)
+	done := make(chan error, 8)
 	waits := 0
-	ends := func(what string, f func() error) {
+	ends := func(name string, f func() error) {
 		waits++
 		go func() {
 			err := f()
 			if err == nil {
 				err = fmt.Errorf("no error")
 			} else {
-				t.Log(what, "ended:", err)
+				t.Log(name, "ended:", err)
 				err = nil
 			}
-			ended <- err
+			done <- err
 		}()
 	}
 	writes, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
@@ -310,7 +310,7 @@ func TestPeerKilled(t *testing.T) {
 	p.kill()
 	for range waits {
 		select {
-		case err := <-ended:
+		case err := <-done:
 			require.NoError(t, err)
 		case <-time.After(bound):
 			t.Fatal("a goroutine still waits for the killed process")

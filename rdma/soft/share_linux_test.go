@@ -103,7 +103,7 @@ func dialedBy(t *testing.T, l *stream.Listener, p *peer) *stream.Conn {
 // TestNoListener: a connection request for a port that no process of the address listens on is rejected at once.
 func TestNoListener(t *testing.T) {
 	a, b := fabricAt(t, "127.0.0.40"), fabricAt(t, "127.0.0.40")
-	elsewhere := fabricAt(t, "127.0.0.41")
+	otherFabric := fabricAt(t, "127.0.0.41")
 	id, err := cm.CreateIDOn(b, rdmacm.PS_TCP) // bound, but not listening
 	require.NoError(t, err)
 	defer id.Close()
@@ -112,12 +112,12 @@ func TestNoListener(t *testing.T) {
 	require.NoError(t, err)
 	defer id.Close()
 	require.ErrorIs(t, id.Bind(netip.MustParseAddrPort("127.0.0.40:7475")), syscall.EADDRINUSE)
-	for _, f := range []*soft.Fabric{a, b, elsewhere} {
+	for _, f := range []*soft.Fabric{a, b, otherFabric} {
 		for _, port := range []string{"7474", "7475"} {
-			began := time.Now()
+			start := time.Now()
 			_, err := dialer(config(f)).Dial(soon(t), "127.0.0.40:"+port)
 			require.ErrorIs(t, err, syscall.ECONNREFUSED)
-			require.Less(t, time.Since(began), 10*time.Second)
+			require.Less(t, time.Since(start), 10*time.Second)
 		}
 	}
 }

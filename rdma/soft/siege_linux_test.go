@@ -207,16 +207,16 @@ func (l *line) arm() {
 func (l *line) use() {
 	t := l.t
 	l.last++
-	here, there := l.mrs[0].Bytes()[:messageSize], l.mrs[1].Bytes()
-	for i := range here {
-		here[i] = l.last + byte(i)
+	local, remote := l.mrs[0].Bytes()[:messageSize], l.mrs[1].Bytes()
+	for i := range local {
+		local[i] = l.last + byte(i)
 	}
 	before := 0
 	switch {
 	case l.tags: // without the header
-		clear(here[:16])
-		here[0], here[15] = byte(ibv.TMH_EAGER), 7
-		here = here[16:]
+		clear(local[:16])
+		local[0], local[15] = byte(ibv.TMH_EAGER), 7
+		local = local[16:]
 	case l.kind == ibv.QPT_UD:
 		before = rdma.GRHBytes
 	}
@@ -237,26 +237,26 @@ func (l *line) use() {
 			break
 		}
 	}
-	got := there[receiveAt+before:][:len(here)]
-	require.Equal(t, here, got, l.name)
+	got := remote[receiveAt+before:][:len(local)]
+	require.Equal(t, local, got, l.name)
 	for i := range receiveSize {
-		there[receiveAt+i] = canary
+		remote[receiveAt+i] = canary
 	}
 	l.arm()
 	if l.kind != ibv.QPT_RC || l.tags {
 		return
 	}
-	word := here[:8]
+	word := local[:8]
 	l.post(0, func(b *rdma.SendBatch) rdma.SendRequest {
 		return b.Write(3, l.mrs[1].Address(), l.mrs[1].RKey()).Add(l.mrs[0].SGE(0, 8))
 	})
-	require.Equal(t, word, there[:8], l.name)
+	require.Equal(t, word, remote[:8], l.name)
 	l.post(1, func(b *rdma.SendBatch) rdma.SendRequest { // the besieged device sends requests too
 		return b.Read(4, l.mrs[0].Address(), l.mrs[0].RKey()).Add(l.mrs[1].SGE(regionSize-8, 8))
 	})
-	require.Equal(t, word, there[regionSize-8:], l.name)
+	require.Equal(t, word, remote[regionSize-8:], l.name)
 	for i := range 8 {
-		there[i], there[regionSize-8+i] = canary, canary
+		remote[i], remote[regionSize-8+i] = canary, canary
 	}
 }
 
@@ -275,7 +275,7 @@ func (l *line) post(end int, request func(b *rdma.SendBatch) rdma.SendRequest) {
 // completed polls both ends until one has a completion, and reports whether it had one in time.
 func (l *line) completed(end int, within time.Duration) bool {
 	wcs := make([]ibv.WC, 1)
-	for until := time.Now().Add(within); time.Now().Before(until); {
+	for deadline := time.Now().Add(within); time.Now().Before(deadline); {
 		n, err := l.cqs[end].Poll(wcs)
 		require.NoError(l.t, err)
 		if n > 0 {

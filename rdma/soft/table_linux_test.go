@@ -23,9 +23,9 @@ func TestConnectionsTable(t *testing.T) {
 	assert.Empty(t, f[0].Connections())
 	a.connect(b, everyRequestMTU)
 	b.connect(a, everyRequestMTU)
-	here, there := netip.MustParseAddr(addresses[0]), netip.MustParseAddr(addresses[1])
+	local, remote := netip.MustParseAddr(addresses[0]), netip.MustParseAddr(addresses[1])
 	want := soft.Connection{Device: "soft0", Type: ibv.QPT_RC, State: ibv.QPS_RTS, QPN: a.qp.Num(), PeerQPN: b.qp.Num(),
-		Local: here, Peer: there, MTU: ibv.MTU_1024, NextPSN: a.end.PSN, ExpectedPSN: b.end.PSN}
+		Local: local, Peer: remote, MTU: ibv.MTU_1024, NextPSN: a.end.PSN, ExpectedPSN: b.end.PSN}
 	got := f[0].Connections()[0]
 	assert.NotZero(t, got.Window)
 	want.Window = got.Window
@@ -52,7 +52,7 @@ func TestConnectionsTable(t *testing.T) {
 	lines := strings.Split(text, "\n")
 	require.Len(t, lines, 3, text)
 	assert.Contains(t, lines[1], "RC    RTS")
-	assert.Contains(t, lines[1], there.String())
+	assert.Contains(t, lines[1], remote.String())
 	t.Log("\n" + text)
 }
 
@@ -63,11 +63,11 @@ func TestConnectionsOfCM(t *testing.T) {
 	other := a.withQP(a.keep(a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID))
 	require.NoError(t, other.Accept(a.soon(), nil, nil))
 	a.expect(a.here, rdmacm.CM_EVENT_ESTABLISHED)
-	here, there := a.fabrics[0].Connections(), a.fabrics[1].Connections()
-	require.Len(t, here, 1)
-	require.Len(t, there, 1)
-	assert.Equal(t, []netip.AddrPort{id.LocalAddr(), a.at}, []netip.AddrPort{here[0].CMLocal, here[0].CMPeer})
-	assert.Equal(t, []netip.AddrPort{a.at, id.LocalAddr()}, []netip.AddrPort{there[0].CMLocal, there[0].CMPeer})
-	assert.NotZero(t, here[0].CMID)
-	assert.NotEqual(t, here[0].CMID, there[0].CMID)
+	local, remote := a.fabrics[0].Connections(), a.fabrics[1].Connections()
+	require.Len(t, local, 1)
+	require.Len(t, remote, 1)
+	assert.Equal(t, []netip.AddrPort{id.LocalAddr(), a.at}, []netip.AddrPort{local[0].CMLocal, local[0].CMPeer})
+	assert.Equal(t, []netip.AddrPort{a.at, id.LocalAddr()}, []netip.AddrPort{remote[0].CMLocal, remote[0].CMPeer})
+	assert.NotZero(t, local[0].CMID)
+	assert.NotEqual(t, local[0].CMID, remote[0].CMID)
 }

@@ -85,8 +85,8 @@ const around = 1 << 12
 func newPair(t testing.TB, first, second string, size int) *pair {
 	p := &pair{wcs: make([]ibv.WC, 16)}
 	open := func(i int, address string) (*rdma.QP, *rdma.MR) {
-		own := soft.DeviceOptions{Address: netip.MustParseAddr(address), Wire: true}
-		f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{own}})
+		local := soft.DeviceOptions{Address: netip.MustParseAddr(address), Wire: true}
+		f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{local}})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, f.Close()) })
 		d, err := rdma.OpenOn(f, "soft0")
@@ -210,14 +210,14 @@ func BenchmarkWire(b *testing.B) {
 				case "captures":
 					p.capture(b)
 				case "counters":
-					ended := make(chan struct{})
-					b.Cleanup(func() { close(ended) })
+					done := make(chan struct{})
+					b.Cleanup(func() { close(done) })
 					go func() {
 						for every := time.NewTicker(time.Millisecond); ; {
 							select {
 							case <-every.C:
 								p.fabric[1].HWCounters("soft0")
-							case <-ended:
+							case <-done:
 								return
 							}
 						}

@@ -133,10 +133,10 @@ func BenchmarkObjects(b *testing.B) {
 				w.Write(data)
 			}
 		})
-		for _, way := range []string{"http", "soft", "wire"} {
+		for _, variant := range []string{"http", "soft", "wire"} {
 			fabrics := [2]*soft.Fabric{}
 			names := [2]string{"soft0", "soft1"}
-			if way == "wire" {
+			if variant == "wire" {
 				for i, address := range []string{"127.0.0.61", "127.0.0.62"} {
 					fabrics[i] = newFabric(b, soft.Options{Devices: []soft.DeviceOptions{{Name: names[i],
 						Address: netip.MustParseAddr(address), Wire: true}}})
@@ -156,12 +156,12 @@ func BenchmarkObjects(b *testing.B) {
 			transport, err := s3rdma.NewTransport(base, s3rdma.Options{Device: from, Signer: signer, Idle: 1 << 30})
 			require.NoError(b, err)
 			over := http.RoundTripper(transport)
-			if way == "http" {
+			if variant == "http" {
 				over = base
 			}
 			c := (&rig{server: s}).aws(over)
 			run := func(op string, do func(context.Context) error) {
-				b.Run(fmt.Sprintf("%s/%dMiB/%s", op, size>>20, way), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%dMiB/%s", op, size>>20, variant), func(b *testing.B) {
 					b.SetBytes(int64(size))
 					for b.Loop() {
 						if err := do(b.Context()); err != nil {

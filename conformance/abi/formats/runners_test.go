@@ -30,7 +30,7 @@ func program(t *testing.T) string {
 		t.Skip("GOVERBS_RUNNERS=1 runs the workflows of docs/abi-ci.md, with programs that it downloads")
 	}
 	dir := t.TempDir()
-	here, err := filepath.Abs(root)
+	thisDir, err := filepath.Abs(root)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte(`module example.org/program
 
@@ -38,7 +38,7 @@ go 1.26.3
 
 require github.com/goverbs/goverbs v0.0.0
 
-replace github.com/goverbs/goverbs => `+here+`
+replace github.com/goverbs/goverbs => `+thisDir+`
 
 tool github.com/goverbs/goverbs/conformance/abi/cmd/verbsabi
 `), 0o644))

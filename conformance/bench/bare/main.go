@@ -56,13 +56,13 @@ func run(w io.Writer, at string, long time.Duration) error {
 		{"1 MiB message", "messages", messageSize, sendMessages},
 		{"64 bytes and back", "echo", 0, pingPong},
 	} {
-		n, took, err := withPeer(m.peer, at, func(c *net.UDPConn, to netip.AddrPort) (int, error) {
+		n, elapsed, err := withPeer(m.peer, at, func(c *net.UDPConn, to netip.AddrPort) (int, error) {
 			return m.measure(c, to, long)
 		})
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
-		each := took / time.Duration(n)
+		each := elapsed / time.Duration(n)
 		fmt.Fprintf(w, "%s: %v", m.name, each)
 		if m.bytes > 0 {
 			fmt.Fprintf(w, ", %.2f GB/s", float64(m.bytes)/float64(each.Nanoseconds()))
@@ -73,7 +73,7 @@ func run(w io.Writer, at string, long time.Duration) error {
 }
 
 // withPeer starts this program as the peer process, and measures with a socket of this process.
-func withPeer(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, error)) (n int, took time.Duration,
+func withPeer(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, error)) (n int, elapsed time.Duration,
 	err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -81,7 +81,7 @@ func withPeer(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, 
 	}
 	other := exec.Command(exe, "-peer", peer, "-address", at)
 	other.Stderr = os.Stderr
-	says, err := other.StdoutPipe()
+	output, err := other.StdoutPipe()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -93,7 +93,7 @@ func withPeer(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, 
 		return 0, 0, err
 	}
 	defer func() { alive.Close(); err = errors.Join(err, other.Wait()) }()
-	line, err := bufio.NewReader(says).ReadString('\n')
+	line, err := bufio.NewReader(output).ReadString('\n')
 	if err != nil {
 		return 0, 0, fmt.Errorf("peer process: %w", err)
 	}
@@ -112,13 +112,13 @@ func withPeer(peer, at string, measure func(*net.UDPConn, netip.AddrPort) (int, 
 }
 
 // serve is the peer process. It runs until its standard input is closed.
-func serve(what, at string) error {
+func serve(name, at string) error {
 	c, err := listen(at)
 	if err != nil {
 		return err
 	}
 	window := 0
-	if what == "messages" {
+	if name == "messages" {
 		if window, err = offload(c); err != nil {
 			return err
 		}
@@ -128,13 +128,13 @@ func serve(what, at string) error {
 		io.Copy(io.Discard, os.Stdin)
 		c.Close()
 	}()
-	switch what {
+	switch name {
 	case "messages":
 		err = receiveMessages(c, window)
 	case "echo":
 		err = echo(c)
 	default:
-		err = fmt.Errorf("unknown peer %q; use messages or echo", what)
+		err = fmt.Errorf("unknown peer %q; use messages or echo", name)
 	}
 	if errors.Is(err, net.ErrClosed) {
 		return nil

@@ -89,11 +89,11 @@ func measureAll() error {
 			ns := make([][]float64, len(impls))
 			for range samples {
 				for i, impl := range impls {
-					took, calls, err := impl.sample(c.name, batch)
+					elapsed, calls, err := impl.sample(c.name, batch)
 					if err != nil {
 						return fmt.Errorf("%s: %s of %d: %w", impl.name, c.name, batch, err)
 					}
-					ns[i] = append(ns[i], float64(took)/float64(calls))
+					ns[i] = append(ns[i], float64(elapsed)/float64(calls))
 				}
 			}
 			for i, impl := range impls {
@@ -106,8 +106,8 @@ func measureAll() error {
 	}
 	for _, r := range rows[1:] {
 		base := all[fmt.Sprintf("%s/%s/c", r[0], r[1])]
-		own := all[fmt.Sprintf("%s/%s/%s", r[0], r[1], r[2])]
-		fmt.Printf("%-12s %3s %-20s %9s %9s  %.2f\n", r[0], r[1], r[2], r[3], r[4], own.median/base.median)
+		ours := all[fmt.Sprintf("%s/%s/%s", r[0], r[1], r[2])]
+		fmt.Printf("%-12s %3s %-20s %9s %9s  %.2f\n", r[0], r[1], r[2], r[3], r[4], ours.median/base.median)
 	}
 	floor := storesAlone()
 	fmt.Printf("%-36s %9s %9s  %.2f\n", "stores and fences of a post alone", number(floor.min), number(floor.median),
@@ -147,16 +147,16 @@ var targets = []struct {
 
 func printTargets(all map[string]figure) {
 	for _, t := range targets {
-		var own, c float64
+		var ours, c float64
 		for _, of := range t.of {
-			own += all[of+"/"+t.impl].median
+			ours += all[of+"/"+t.impl].median
 			c += all[of+"/c"].median
 		}
 		verdict := "ok"
-		if own/c > t.limit {
+		if ours/c > t.limit {
 			verdict = "missed"
 		}
-		fmt.Printf("%-42s ≤ %.2f: %.2f %s\n", t.what, t.limit, own/c, verdict)
+		fmt.Printf("%-42s ≤ %.2f: %.2f %s\n", t.what, t.limit, ours/c, verdict)
 	}
 }
 

@@ -47,7 +47,7 @@ type implementation struct {
 }
 
 func implementations() (all []*implementation, err error) {
-	for _, way := range []struct {
+	for _, variant := range []struct {
 		name string
 		make func(*implementation) error
 		o    rdma.QueueOptions
@@ -60,13 +60,13 @@ func implementations() (all []*implementation, err error) {
 		{"go-native", (*implementation).bareQueues, rdma.QueueOptions{Unchecked: true}},
 		{"go-native-checked", (*implementation).objects, rdma.QueueOptions{}},
 	} {
-		m := &implementation{name: way.name, lists: map[string]*rdma.SendBatch{},
+		m := &implementation{name: variant.name, lists: map[string]*rdma.SendBatch{},
 			programs: map[int]*rdma.WRProgram{}, wcs: make([]ibv.WC, 16)}
-		if err := m.open(way.o, strings.HasPrefix(way.name, "go-native")); err != nil {
-			return nil, fmt.Errorf("%s: %w", way.name, err)
+		if err := m.open(variant.o, strings.HasPrefix(variant.name, "go-native")); err != nil {
+			return nil, fmt.Errorf("%s: %w", variant.name, err)
 		}
-		if err := way.make(m); err != nil {
-			return nil, fmt.Errorf("%s: %w", way.name, err)
+		if err := variant.make(m); err != nil {
+			return nil, fmt.Errorf("%s: %w", variant.name, err)
 		}
 		all = append(all, m)
 	}
@@ -99,11 +99,11 @@ func (m *implementation) open(o rdma.QueueOptions, native bool) error {
 	if err != nil {
 		return err
 	}
-	own, err := m.qp.Endpoint()
+	local, err := m.qp.Endpoint()
 	if err != nil {
 		return err
 	}
-	if err := m.qp.Connect(own); err != nil {
+	if err := m.qp.Connect(local); err != nil {
 		return err
 	}
 	out := new(mlx5dv.CQ)
@@ -143,7 +143,7 @@ func (m *implementation) list(inline bool, batch int) (*rdma.SendBatch, error) {
 }
 
 // sample runs a case and returns the total duration and the number of calls.
-func (m *implementation) sample(name string, batch int) (took time.Duration, calls int, err error) {
+func (m *implementation) sample(name string, batch int) (elapsed time.Duration, calls int, err error) {
 	switch name {
 	case "post", "post-inline", "wr":
 		b, err := m.list(name == "post-inline", batch)
@@ -151,7 +151,7 @@ func (m *implementation) sample(name string, batch int) (took time.Duration, cal
 			return 0, 0, err
 		}
 		calls = depth / batch
-		took, err = timed(func() error {
+		elapsed, err = timed(func() error {
 			if name == "wr" {
 				return m.run(batch, calls)
 			}
@@ -164,12 +164,12 @@ func (m *implementation) sample(name string, batch int) (took time.Duration, cal
 			m.posted += uint32(batch)
 			m.complete(m.posted - 1)
 		}
-		return took, calls, m.found(m.poll(m.wcs, (calls+15)/16))(calls)
+		return elapsed, calls, m.found(m.poll(m.wcs, (calls+15)/16))(calls)
 	}
 	if batch == 0 {
 		calls = depth
-		took, err = timed(func() error { return m.found(m.poll(m.wcs[:1], calls))(0) })
-		return took, calls, err
+		elapsed, err = timed(func() error { return m.found(m.poll(m.wcs[:1], calls))(0) })
+		return elapsed, calls, err
 	}
 	b, err := m.list(false, 1)
 	if err != nil {
@@ -183,8 +183,8 @@ func (m *implementation) sample(name string, batch int) (took time.Duration, cal
 		m.posted++
 	}
 	calls = depth / batch
-	took, err = timed(func() error { return m.found(m.poll(m.wcs[:batch], calls))(depth) })
-	return took, calls, err
+	elapsed, err = timed(func() error { return m.found(m.poll(m.wcs[:batch], calls))(depth) })
+	return elapsed, calls, err
 }
 
 func (m *implementation) found(n int, err error) func(want int) error {

@@ -170,7 +170,7 @@ func (r *rival) round(span time.Duration) error {
 
 // repeat sends p and reads a reply until span is over, and returns the time for each exchange.
 func (r *rival) repeat(span time.Duration, p []byte, answer int) (each time.Duration, n int, err error) {
-	for began := time.Now(); ; {
+	for start := time.Now(); ; {
 		for range 16 {
 			if _, err = r.write(p); err == nil {
 				_, err = io.ReadFull(r.near, p[:answer])
@@ -180,8 +180,8 @@ func (r *rival) repeat(span time.Duration, p []byte, answer int) (each time.Dura
 			}
 			n++
 		}
-		if took := time.Since(began); took >= span {
-			return took / time.Duration(n), n, nil
+		if elapsed := time.Since(start); elapsed >= span {
+			return elapsed / time.Duration(n), n, nil
 		}
 	}
 }

@@ -99,7 +99,7 @@ func BenchmarkConnect(b *testing.B) {
 func BenchmarkLend(b *testing.B) {
 	for _, size := range []int{64 << 10, 1 << 20} {
 		source := bytes.NewReader(make([]byte, size))
-		for name, way := range map[string]struct {
+		for name, variant := range map[string]struct {
 			write func(c *stream.Conn, p []byte) error
 			read  func(c *stream.Conn)
 		}{
@@ -122,11 +122,11 @@ func BenchmarkLend(b *testing.B) {
 		} {
 			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
 				near, far := pair(b)
-				go way.read(far)
+				go variant.read(far)
 				p := make([]byte, size)
 				b.SetBytes(int64(size))
 				for b.Loop() {
-					if err := way.write(near, p); err != nil {
+					if err := variant.write(near, p); err != nil {
 						b.Fatal(err)
 					}
 				}

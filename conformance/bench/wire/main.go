@@ -91,11 +91,11 @@ func open(address string) (*end, error) {
 }
 
 func (e *end) parameters() (string, error) {
-	own, err := e.qp.Endpoint()
+	local, err := e.qp.Endpoint()
 	if err != nil {
 		return "", err
 	}
-	text, err := own.MarshalText()
+	text, err := local.MarshalText()
 	return fmt.Sprintf("%s|%d|%d", text, uint64(e.mr.SGE(0, 1).Addr), e.mr.RKey()), err
 }
 

@@ -92,8 +92,8 @@ func (s *Session) run(t *testing.T, file, programs string, update bool, printed 
 		err := cmd.Run()
 		cancel()
 		status = 0
-		if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
-			status = ended.ExitCode()
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			status = exit.ExitCode()
 		} else {
 			require.NoError(t, err, where)
 		}

@@ -56,11 +56,11 @@ var providers = []Provider{
 			release = row.Columns[0]
 			continue
 		}
-		name, why := row.Columns[0], row.Columns[3]
-		if release == "" || why == "" {
+		name, cause := row.Columns[0], row.Columns[3]
+		if release == "" || cause == "" {
 			f.Fail(row.At, "want sources, and a preceding line with their release: @ rdma-core 65.0")
 		}
-		reason := release + ", " + why
+		reason := release + ", " + cause
 		if here := all[name]; here != nil {
 			reason += here.String()
 		}

@@ -31,10 +31,10 @@ var allBodies = map[string]func(*run){
 // entry is one post: the number of its poster, its sequence number, and bytes derived from both.
 type entry [8]uint64
 
-func makeEntry(who, n uint64) (e entry) {
-	e[0], e[1] = who, n
+func makeEntry(poster, n uint64) (e entry) {
+	e[0], e[1] = poster, n
 	for i := uint64(2); i < 8; i++ {
-		e[i] = (who<<32 ^ n) * (i*0x9e3779b97f4a7c15 | 1)
+		e[i] = (poster<<32 ^ n) * (i*0x9e3779b97f4a7c15 | 1)
 	}
 	return e
 }
@@ -55,15 +55,15 @@ func sharedQueue(r *run) {
 	var posting, polling sync.WaitGroup
 	var posted [posters]uint64
 	var ended atomic.Bool
-	for who := range uint64(posters) {
+	for poster := range uint64(posters) {
 		posting.Go(func() {
 			at, e := memory(2)                              // the second one is for bad_wr
 			for n := uint64(0); !r.stop.Load() || n == 0; { // a starved goroutine continues until it made progress
-				e[0] = makeEntry(who, n)
+				e[0] = makeEntry(poster, n)
 				switch result := runtime.System.Call3(post, q, at, at+64); result {
 				case 0:
 					n++
-					if posted[who] = n; n%200 == 0 {
+					if posted[poster] = n; n%200 == 0 {
 						goruntime.Gosched() // with one P the other poster would find the queue full every time
 					}
 				case 12: // ENOMEM: full
@@ -90,19 +90,19 @@ func sharedQueue(r *run) {
 				runtime.System.Call3(churn, 4000, 0, 0)
 				mu.Lock()
 				for _, got := range e[:n] {
-					who := got[0]
-					if who >= posters || got != makeEntry(who, got[1]) {
+					id := got[0]
+					if id >= posters || got != makeEntry(id, got[1]) {
 						log.Fatalf("a post arrived with wrong bytes: %x", got)
 					}
-					if got[1] < last[who] || seen[who][got[1]] || got[1] < low[who] {
-						log.Fatalf("post %d of %d was seen twice or out of order", got[1], who)
+					if got[1] < last[id] || seen[id][got[1]] || got[1] < low[id] {
+						log.Fatalf("post %d of %d was seen twice or out of order", got[1], id)
 					}
-					last[who] = got[1] + 1
-					total[who]++
-					seen[who][got[1]] = true
-					for seen[who][low[who]] {
-						delete(seen[who], low[who])
-						low[who]++
+					last[id] = got[1] + 1
+					total[id]++
+					seen[id][got[1]] = true
+					for seen[id][low[id]] {
+						delete(seen[id], low[id])
+						low[id]++
 					}
 				}
 				mu.Unlock()
@@ -130,10 +130,10 @@ func blocking(r *run) {
 	post := &runtime.Function{Library: r.clib, Name: "queue_post"}
 	poll := &runtime.Function{Library: r.clib, Name: "queue_poll"}
 	var wg sync.WaitGroup
-	for who := range uint64(2) {
+	for poster := range uint64(2) {
 		wg.Go(func() {
 			for n := uint64(0); !r.stop.Load(); n++ {
-				e, got, bad := makeEntry(who, n), entry{}, uintptr(0)
+				e, got, bad := makeEntry(poster, n), entry{}, uintptr(0)
 				if err := post.Exported().Errno(q, uintptr(unsafe.Pointer(&e)),
 					uintptr(unsafe.Pointer(&bad))); err != nil {
 					log.Fatal(err)
@@ -169,18 +169,18 @@ func regions(r *run, do func(*region)) {
 	q := r.call("queue_new")
 	var wg sync.WaitGroup
 	var count [2]uint64
-	for who := range uintptr(2) {
+	for poster := range uintptr(2) {
 		g := &region{start: r.c("region_start"), set: r.c("region_set"), complete: r.c("region_complete"), q: q,
-			who: who + 1, program: &program.Program{}}
+			who: poster + 1, program: &program.Program{}}
 		g.program.Call(g.start, uint64(q), uint64(g.who))
 		for range 8 {
 			g.program.Call(g.set, uint64(q), uint64(g.who))
 		}
 		g.program.Call(g.complete, uint64(q), uint64(g.who))
 		wg.Go(func() {
-			for !r.stop.Load() || count[who] == 0 { // a starved goroutine continues until it made progress
+			for !r.stop.Load() || count[poster] == 0 { // a starved goroutine continues until it made progress
 				do(g)
-				if count[who]++; who == 0 && count[who]%64 == 0 {
+				if count[poster]++; poster == 0 && count[poster]%64 == 0 {
 					// with one P, yield to stop the world often; the other goroutine runs until it is preempted
 					goruntime.Gosched()
 				}

@@ -118,26 +118,26 @@ const (
 )
 
 func (s *sequence) see(id uint64) {
-	who := id >> ofWho
-	if who >= posters || id < s[who] {
+	poster := id >> ofWho
+	if poster >= posters || id < s[poster] {
 		log.Fatalf("completion %#x is unexpected or out of order", id)
 	}
-	s[who] = id + 1
+	s[poster] = id + 1
 }
 
 // settle checks the totals after everything was polled.
-func (p *pair) settle(r *run, what string, posted, polled *tally) {
+func (p *pair) settle(r *run, name string, posted, polled *tally) {
 	if wrong := r.call("device_wrong", p.device); wrong != 0 {
-		log.Fatalf("%s: %d requests differ from what was posted, or overlapped in a region", what, wrong)
+		log.Fatalf("%s: %d requests differ from what was posted, or overlapped in a region", name, wrong)
 	}
 	if posted.count.Load() != polled.count.Load() || posted.sum.Load() != polled.sum.Load() {
-		log.Fatalf("%s: %d were signaled, %d completed", what, posted.count.Load(), polled.count.Load())
+		log.Fatalf("%s: %d were signaled, %d completed", name, posted.count.Load(), polled.count.Load())
 	}
 	if p.options.Unchecked {
 		return
 	}
 	if refused := r.call("device_refused", p.device); refused != 0 || p.send.Free() != capacity {
-		log.Fatalf("%s: the device overflowed %d times; of %d slots, %d are free", what, refused, capacity,
+		log.Fatalf("%s: the device overflowed %d times; of %d slots, %d are free", name, refused, capacity,
 			p.send.Free())
 	}
 }
@@ -148,27 +148,27 @@ func shareSends(unchecked bool) func(*run) {
 	return func(r *run) {
 		p := newPair(r, "system", unchecked)
 		share(r, p, map[bool]string{false: "checked", true: "unchecked"}[unchecked],
-			func(who uint64, posted *tally) func() bool {
+			func(poster uint64, posted *tally) func() bool {
 				b, err := rdma.NewSendBatch(16, 1, 0)
 				if err != nil {
 					log.Fatal(err)
 				}
-				next, from, n := who<<ofWho, 0, 0
+				next, from, n := poster<<ofWho, 0, 0
 				return func() bool {
 					if from == n {
 						from, n = 0, 1+int(next%16)
 						fill(b, next, n)
 					}
-					took, err := 0, error(nil)
+					consumed, err := 0, error(nil)
 					if from == 0 {
-						took, err = p.send.Post(b)
+						consumed, err = p.send.Post(b)
 					} else {
-						took, err = p.send.PostRange(b, from, n)
+						consumed, err = p.send.PostRange(b, from, n)
 					}
 					if err != nil && !errors.Is(err, syscall.ENOMEM) {
 						log.Fatal(err)
 					}
-					if from += took; from < n {
+					if from += consumed; from < n {
 						return false
 					}
 					posted.addAll(next, n)
@@ -195,9 +195,9 @@ func shareSends(unchecked bool) func(*run) {
 // sharePrograms is the same with programs, whose regions hold the device's lock.
 func sharePrograms(r *run) {
 	p := newPair(r, "system", false)
-	share(r, p, "programs", func(who uint64, posted *tally) func() bool {
+	share(r, p, "programs", func(poster uint64, posted *tally) func() bool {
 		w := rdma.NewWRProgram(&p.qp)
-		next, n := who<<ofWho, 0
+		next, n := poster<<ofWho, 0
 		return func() bool {
 			if n == 0 {
 				n = 1 + int(next%16)
@@ -235,15 +235,15 @@ func sharePrograms(r *run) {
 
 // share runs posters and pollers until the run stops and everything is polled. A poster reports whether the queue
 // accepted its list.
-func share(r *run, p *pair, what string, poster func(who uint64, posted *tally) func() bool,
+func share(r *run, p *pair, name string, poster func(sender uint64, posted *tally) func() bool,
 	poller func(polled *tally) func() int, pollers int) {
 	churn := r.c("churn")
 	var posting, polling sync.WaitGroup
 	var posted, polled tally
 	var ended atomic.Bool
-	for who := range uint64(posters) {
+	for id := range uint64(posters) {
 		posting.Go(func() {
-			post := poster(who, &posted)
+			post := poster(id, &posted)
 			for n := 0; !r.stop.Load() || n == 0; { // a starved goroutine continues until it made progress
 				if !post() {
 					goruntime.Gosched()
@@ -275,6 +275,6 @@ func share(r *run, p *pair, what string, poster func(who uint64, posted *tally) 
 	posting.Wait()
 	ended.Store(true)
 	polling.Wait()
-	p.settle(r, what, &posted, &polled)
-	r.reportf("%s=%d", what, posted.count.Load())
+	p.settle(r, name, &posted, &polled)
+	r.reportf("%s=%d", name, posted.count.Load())
 }

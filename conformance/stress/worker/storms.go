@@ -33,38 +33,38 @@ var allStorms = map[string]func(*run){
 // concurrently.
 func stopTheWorld(r *run) {
 	var m goruntime.MemStats
-	var took, own []time.Duration
+	var elapsed, own []time.Duration
 	var most time.Duration
 	var waits queueing
 	alone := goruntime.GOMAXPROCS(0) == 1 // let another goroutine run first
 	for !r.stop.Load() {
-		if len(took)%64 == 0 {
+		if len(elapsed)%64 == 0 {
 			waits.find()
 		}
 		waits.begin()
 		before := time.Now()
 		goruntime.ReadMemStats(&m)
 		t := time.Since(before)
-		took = append(took, t)
+		elapsed = append(elapsed, t)
 		one := t
 		if t > time.Millisecond {
 			all, longest := waits.since()
 			t, one = max(0, t-all), max(0, t-longest)
 		}
 		own, most = append(own, t), max(most, one)
-		if len(took)%64 == 0 {
+		if len(elapsed)%64 == 0 {
 			debug.SetGCPercent(100)
 			debug.SetGCPercent(100)
 		}
-		if alone && len(took)%256 == 0 {
+		if alone && len(elapsed)%256 == 0 {
 			goruntime.Gosched()
 		}
 	}
-	slices.Sort(took)
+	slices.Sort(elapsed)
 	slices.Sort(own)
-	last := len(took) - 1
-	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v own-p99=%v own-max=%v", len(took), took[last/2],
-		took[last*99/100], took[last], own[last*99/100], most)
+	last := len(elapsed) - 1
+	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v own-p99=%v own-max=%v", len(elapsed), elapsed[last/2],
+		elapsed[last*99/100], elapsed[last], own[last*99/100], most)
 }
 
 // collect grows and shrinks stacks, and produces and collects garbage.

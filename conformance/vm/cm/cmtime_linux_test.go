@@ -56,28 +56,28 @@ func openCMTime(t *testing.T) cmtime {
 	return c
 }
 
-func (c cmtime) command(name, way string, at netip.AddrPort, n int, role string) *exec.Cmd {
+func (c cmtime) command(name, variant string, at netip.AddrPort, n int, role string) *exec.Cmd {
 	cmd := exec.Command(name, "-p", strconv.Itoa(int(at.Port())), "-c", strconv.Itoa(n), role, at.Addr().String())
 	if c.root != "" {
 		cmd.SysProcAttr, cmd.Dir = &unix.SysProcAttr{Chroot: c.root}, "/"
 	}
-	if strings.HasSuffix(way, "own queues") {
+	if strings.HasSuffix(variant, "own queues") {
 		cmd.Env = append(os.Environ(), "LD_PRELOAD="+ownQueues)
 	}
 	return cmd
 }
 
 // connecting runs the server and the client, and returns the run time of the client.
-func (c cmtime) connecting(t *testing.T, way string, at netip.AddrPort, n int) time.Duration {
-	server := c.command(c.server, way, at, n, "-b")
+func (c cmtime) connecting(t *testing.T, variant string, at netip.AddrPort, n int) time.Duration {
+	server := c.command(c.server, variant, at, n, "-b")
 	require.NoError(t, server.Start())
 	time.Sleep(500 * time.Millisecond) // cmtime does not report when it listens
-	began := time.Now()
-	out, err := c.command("/usr/bin/cmtime", way, at, n, "-s").CombinedOutput()
-	took := time.Since(began)
+	start := time.Now()
+	out, err := c.command("/usr/bin/cmtime", variant, at, n, "-s").CombinedOutput()
+	elapsed := time.Since(start)
 	require.NoError(t, err, "%s", out)
 	require.NotContains(t, string(out), "event:", "%s", out) // reports a failure
 	_ = server.Process.Kill()                                // the server does not exit
 	_ = server.Wait()
-	return took
+	return elapsed
 }

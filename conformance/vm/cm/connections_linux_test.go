@@ -53,60 +53,60 @@ func TestConnections(t *testing.T) {
 	client := filepath.Join(t.TempDir(), "cmclient") // the name by which the client's system calls are counted
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
 	c := openCMTime(t)
-	ways := []string{"cmtime", "cmtime, own queues", "one queue", "own queues", "streams",
+	variants := []string{"cmtime", "cmtime, own queues", "one queue", "own queues", "streams",
 		"streams, 8 at a time"}
 	if os.Getenv(envBefore) != "" {
-		ways = append(ways, "one queue before", "own queues before", "streams before",
+		variants = append(variants, "one queue before", "own queues before", "streams before",
 			"streams, 8 at a time before")
 	}
 	port := uint16(7700)
 	// connect runs both ends with n connections
-	connect := func(way string, n int) time.Duration {
+	connect := func(variant string, n int) time.Duration {
 		port++
-		if strings.HasPrefix(way, "cmtime") {
-			return c.connecting(t, way, address(t, port), n)
+		if strings.HasPrefix(variant, "cmtime") {
+			return c.connecting(t, variant, address(t, port), n)
 		}
-		return connecting(t, address(t, port), client, way, n)
+		return connecting(t, address(t, port), client, variant, n)
 	}
-	took, made, idleSleeps := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
+	elapsed, created, idleSleeps := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 	more := func(few, many float64) float64 { return (many - few) / (connections - fewConnections) }
 	for round := range measured + 1 {
-		for _, way := range ways {
-			few := connect(way, fewConnections)
-			each := more(few.Seconds()*1e6, connect(way, connections).Seconds()*1e6)
-			t.Logf("round %d: %s: %.1f", round, way, each)
+		for _, mode := range variants {
+			few := connect(mode, fewConnections)
+			each := more(few.Seconds()*1e6, connect(mode, connections).Seconds()*1e6)
+			t.Logf("round %d: %s: %.1f", round, mode, each)
 			if round > 0 { // the first round warms up
-				took[way] = append(took[way], each)
+				elapsed[mode] = append(elapsed[mode], each)
 			}
 		}
 	}
 	countEvents(t, counted[2:], "cmclient", "cmtime")
 	for range 3 {
-		for _, way := range ways {
+		for _, method := range variants {
 			before := calls(t)
-			connect(way, fewConnections)
+			connect(method, fewConnections)
 			fewCalls, fewIdleSleeps := calls(t).less(before)
 			before = calls(t)
-			connect(way, connections)
+			connect(method, connections)
 			manyCalls, manyIdleSleeps := calls(t).less(before)
-			made[way] = append(made[way], more(float64(fewCalls), float64(manyCalls)))
-			idleSleeps[way] = append(idleSleeps[way], more(float64(fewIdleSleeps), float64(manyIdleSleeps)))
+			created[method] = append(created[method], more(float64(fewCalls), float64(manyCalls)))
+			idleSleeps[method] = append(idleSleeps[method], more(float64(fewIdleSleeps), float64(manyIdleSleeps)))
 		}
 	}
 	var csv strings.Builder
 	csv.WriteString("connections,what,minimum,median,maximum,median of the ratios to cmtime,and with own queues\n")
-	for _, way := range ways {
+	for _, way := range variants {
 		for _, f := range []struct {
-			what    string
+			name    string
 			figures map[string][]float64
 		}{
-			{"µs a connection", took},
-			{"system calls of the client a connection", made},
+			{"µs a connection", elapsed},
+			{"system calls of the client a connection", created},
 			{"and sleeps of idle threads", idleSleeps},
 		} {
 			least, median, most := spread(f.figures[way])
-			fmt.Fprintf(&csv, "%q,%s,%.1f,%.1f,%.1f", way, f.what, least, median, most)
-			for _, other := range ways[:2] {
+			fmt.Fprintf(&csv, "%q,%s,%.1f,%.1f,%.1f", way, f.name, least, median, most)
+			for _, other := range variants[:2] {
 				fmt.Fprintf(&csv, ",%s", strings.Fields(ratios(f.figures[way], f.figures[other]))[0])
 			}
 			csv.WriteString("\n")
@@ -156,7 +156,7 @@ const (
 
 // connecting runs both ends in Go, and returns the time from the start of the client to the end of its last connection.
 // It excludes the client's check for leaks, which would find resources of the server.
-func connecting(t *testing.T, at netip.AddrPort, client, way string, n int) time.Duration {
+func connecting(t *testing.T, at netip.AddrPort, client, variant string, n int) time.Duration {
 	program := func(path, role string) *exec.Cmd {
 		c := exec.Command(path, "-test.run=^TestConnectionsPeer$")
 		c.Env = append(os.Environ(), envConnect+"="+role, envAt+"="+at.String(),
@@ -164,17 +164,17 @@ func connecting(t *testing.T, at netip.AddrPort, client, way string, n int) time
 		return c
 	}
 	self := "/proc/self/exe"
-	if of, before := strings.CutSuffix(way, " before"); before {
+	if of, before := strings.CutSuffix(variant, " before"); before {
 		self = os.Getenv(envBefore)
 		was := filepath.Join(filepath.Dir(client), "before")
 		require.NoError(t, os.MkdirAll(was, 0o755))
 		client = filepath.Join(was, "cmclient")
 		_ = os.Symlink(self, client)
-		way = of
+		variant = of
 	}
-	server := program(self, way+" server")
+	server := program(self, variant+" server")
 	listening(t, server)
-	out, _ := program(client, way).CombinedOutput()
+	out, _ := program(client, variant).CombinedOutput()
 	_ = server.Process.Kill()
 	_ = server.Wait()
 	output := regexp.MustCompile(`took (\S+)\nPASS`).FindSubmatch(out)
@@ -193,9 +193,9 @@ func TestConnectionsPeer(t *testing.T) {
 	rig.Kernel(t)
 	at := netip.MustParseAddrPort(os.Getenv(envAt))
 	config := on(stream.Config{Buffer: 8 << 10})
-	began, err := strconv.ParseInt(os.Getenv(envBegan), 10, 64)
+	start, err := strconv.ParseInt(os.Getenv(envBegan), 10, 64)
 	require.NoError(t, err)
-	defer func() { fmt.Println("took", time.Since(time.Unix(0, began))) }()
+	defer func() { fmt.Println("took", time.Since(time.Unix(0, start))) }()
 	n, err := strconv.Atoi(os.Getenv(envNumber))
 	require.NoError(t, err)
 	switch role {
@@ -287,7 +287,7 @@ func (q *queues) create(id *cm.ID) error {
 // reads events.
 func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort, n int) {
 	ctx := context.Background()
-	came := map[rdmacm.CMEventType]chan struct{}{ // closed when all events of a type have arrived
+	arrived := map[rdmacm.CMEventType]chan struct{}{ // closed when all events of a type have arrived
 		rdmacm.CM_EVENT_ADDR_RESOLVED: make(chan struct{}), rdmacm.CM_EVENT_ROUTE_RESOLVED: make(chan struct{}),
 		rdmacm.CM_EVENT_ESTABLISHED: make(chan struct{}), rdmacm.CM_EVENT_DISCONNECTED: make(chan struct{}),
 	}
@@ -302,9 +302,9 @@ func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort,
 			if e.Type == rdmacm.CM_EVENT_TIMEWAIT_EXIT {
 				continue
 			}
-			all, ok := came[e.Type]
+			all, ok := arrived[e.Type]
 			if !ok {
-				assert.Contains(t, came, e.Type)
+				assert.Contains(t, arrived, e.Type)
 				return
 			}
 			if count[e.Type]++; count[e.Type] == n {
@@ -327,21 +327,21 @@ func connectAll(t *testing.T, ch *cm.EventChannel, q *queues, to netip.AddrPort,
 		}
 	}
 	step(func(id *cm.ID) error { return id.ResolveAddr(ctx, netip.AddrPort{}, to, 2*time.Second) })
-	<-came[rdmacm.CM_EVENT_ADDR_RESOLVED]
+	<-arrived[rdmacm.CM_EVENT_ADDR_RESOLVED]
 	step(func(id *cm.ID) error { return id.ResolveRoute(ctx, 2*time.Second) })
-	<-came[rdmacm.CM_EVENT_ROUTE_RESOLVED]
+	<-arrived[rdmacm.CM_EVENT_ROUTE_RESOLVED]
 	step(q.create)
 	param := cm.DefaultConnParam()
 	param.ResponderResources, param.InitiatorDepth = 1, 1 // like cmtime
 	step(func(id *cm.ID) error { return id.Connect(ctx, &param, nil) })
-	<-came[rdmacm.CM_EVENT_ESTABLISHED]
+	<-arrived[rdmacm.CM_EVENT_ESTABLISHED]
 	step(func(id *cm.ID) error {
 		if err := id.Disconnect(ctx); err != nil {
 			return err
 		}
 		return id.QP().Close()
 	})
-	<-came[rdmacm.CM_EVENT_DISCONNECTED]
+	<-arrived[rdmacm.CM_EVENT_DISCONNECTED]
 	if q.cq != nil { // must be closed before the last ID of its device
 		require.NoError(t, q.cq.Close())
 	}

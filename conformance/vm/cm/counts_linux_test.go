@@ -106,17 +106,17 @@ func TestCounts(t *testing.T) {
 			if rows == nil {
 				continue
 			}
-			for i, what := range []string{"µs a transfer", counted[0].name, counted[1].name, counted[2].name} {
-				own := column(rows, i)
-				least, median, most := spread(own)
-				fmt.Fprintf(&csv, "%q,%q,%s,%.2f,%.2f,%.2f", x.name, kind, what, least, median, most)
+			for i, name := range []string{"µs a transfer", counted[0].name, counted[1].name, counted[2].name} {
+				ours := column(rows, i)
+				least, median, most := spread(ours)
+				fmt.Fprintf(&csv, "%q,%q,%s,%.2f,%.2f,%.2f", x.name, kind, name, least, median, most)
 				for _, other := range kinds[:2] {
 					if i > 0 && kind != other && other == "rstream" { // rstream's counts include the connection setup
 						csv.WriteString(",")
 						continue
 					}
 					to := column(figures[[2]string{x.name, other}], i)
-					fmt.Fprintf(&csv, ",%s", strings.Fields(ratios(own, to))[0])
+					fmt.Fprintf(&csv, ",%s", strings.Fields(ratios(ours, to))[0])
 				}
 				csv.WriteString("\n")
 			}
@@ -226,9 +226,9 @@ func exchange(t *testing.T, c net.Conn, kind string, s streamTest) float64 {
 		uint32(s.transfers)}))
 	_, err := io.ReadFull(c, make([]byte, 1))
 	require.NoError(t, err)
-	began := time.Now()
+	start := time.Now()
 	require.NoError(t, s.plain(c, kind, true))
-	return time.Since(began).Seconds() * 1e6 / float64(2*s.iterations*s.transfers)
+	return time.Since(start).Seconds() * 1e6 / float64(2*s.iterations*s.transfers)
 }
 
 // plain performs transfers without verifying the data, like rstream.

@@ -92,9 +92,9 @@ func removeListedDevice(t *testing.T) {
 	at, err := deviceAddresses()
 	require.NoError(t, err)
 	require.Len(t, at, 2)
-	here, there := at[os.Getenv(wire.EnvDevice)], at[spare.Name]
-	wrong := there > here && int32(there-here) < 0
-	t.Logf("%#x %#x", here, there)
+	localAddr, remoteAddr := at[os.Getenv(wire.EnvDevice)], at[spare.Name]
+	wrong := remoteAddr > localAddr && int32(remoteAddr-localAddr) < 0
+	t.Logf("%#x %#x", localAddr, remoteAddr)
 	if wrong {
 		t.Log(wrongOrder)
 	}

@@ -37,24 +37,24 @@ func TestIBOnRoCE(t *testing.T) {
 	require.NoError(t, err)
 	id := func(ps rdmacm.PortSpace) *cm.ID { return keep(t, first(createID(ps)), nil) }
 	for _, ps := range []rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP, rdmacm.PS_IB} {
-		own := cm.NewIBAddr(gids[0].GID, ps, 7480)
-		assert.ErrorIs(t, id(ps).BindIB(own), syscall.ENODEV, "%v", ps)
+		localAddr := cm.NewIBAddr(gids[0].GID, ps, 7480)
+		assert.ErrorIs(t, id(ps).BindIB(localAddr), syscall.ENODEV, "%v", ps)
 		resolves := id(ps)
-		err := resolves.ResolveIBAddr(soon(t), nil, own, time.Second)
+		err := resolves.ResolveIBAddr(soon(t), nil, localAddr, time.Second)
 		if rig.Kernel(t) == rig.Soft {
 			assert.ErrorIs(t, err, syscall.ENODEV, "%v", ps)
 		} else if assert.NoError(t, err, "%v: of the port that has the prefix", ps) {
 			at, ok := resolves.LocalIBAddr()
 			assert.True(t, ok)
-			assert.Equal(t, own.GID, at.GID)
+			assert.Equal(t, localAddr.GID, at.GID)
 			to, ok := resolves.PeerIBAddr()
 			assert.True(t, ok)
-			assert.Equal(t, own, to)
+			assert.Equal(t, localAddr, to)
 			err := resolves.ResolveRoute(soon(t), time.Second)
 			assert.ErrorIs(t, err, syscall.ENODEV, "%v", ps)
 			assert.ErrorContains(t, err, "need ports with link layer InfiniBand")
 		}
-		assert.ErrorIs(t, id(ps).ResolveIBAddr(soon(t), &own, own, time.Second), syscall.ENODEV, "%v", ps)
+		assert.ErrorIs(t, id(ps).ResolveIBAddr(soon(t), &localAddr, localAddr, time.Second), syscall.ENODEV, "%v", ps)
 	}
 	_, err = dialer(on(stream.Config{})).DialIB(soon(t), cm.NewIBAddr(gids[0].GID, rdmacm.PS_TCP, 7480))
 	assert.ErrorIs(t, err, syscall.ENODEV)
@@ -216,8 +216,8 @@ func TestRouteOfHints(t *testing.T) {
 	r.mu.Lock()
 	r.asked = nil
 	r.mu.Unlock()
-	own, peer := cm.NewIBAddr(gid("fe80::1"), rdmacm.PS_IB, 0), cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_IB, 9)
-	native, err := getAddrInfo(soon(t), "", "", cm.Hints{PortSpace: rdmacm.PS_IB, SourceIB: &own, DestinationIB: &peer})
+	local, peer := cm.NewIBAddr(gid("fe80::1"), rdmacm.PS_IB, 0), cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_IB, 9)
+	native, err := getAddrInfo(soon(t), "", "", cm.Hints{PortSpace: rdmacm.PS_IB, SourceIB: &local, DestinationIB: &peer})
 	require.NoError(t, err)
 	defer native.Close()
 	r.mu.Lock()
@@ -225,7 +225,7 @@ func TestRouteOfHints(t *testing.T) {
 	asked = r.asked[0]
 	r.mu.Unlock()
 	path := (*rdmacm.IBVPathRecord)(unsafe.Pointer(&asked.info))
-	assert.Equal(t, []ibv.GID{own.GID, peer.GID}, []ibv.GID{path.SGID, path.DGID}, "the hints' addresses")
+	assert.Equal(t, []ibv.GID{local.GID, peer.GID}, []ibv.GID{path.SGID, path.DGID}, "the hints' addresses")
 	again, ok := native.Next().DestinationIB()
 	assert.True(t, ok)
 	assert.Equal(t, peer, again)

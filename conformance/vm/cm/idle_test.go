@@ -59,10 +59,10 @@ func TestIDWithoutDevice(t *testing.T) {
 			err := call()
 			require.Error(t, err, name)
 			assert.ErrorContains(t, err, name+": unbound ID: ", name)
-			var own *rdma.VerbError
-			if assert.ErrorAs(t, err, &own, name) {
-				assert.NotEmpty(t, own.Reason, "%v", err)
-				assert.NotZero(t, own.Errno, "%v", err)
+			var local *rdma.VerbError
+			if assert.ErrorAs(t, err, &local, name) {
+				assert.NotEmpty(t, local.Reason, "%v", err)
+				assert.NotZero(t, local.Errno, "%v", err)
 			}
 		}
 	}

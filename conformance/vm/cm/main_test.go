@@ -106,10 +106,10 @@ func eachProtocol(t *testing.T, test func(t *testing.T, p stream.Protocol)) {
 }
 
 // inGuest skips a test that cannot run on the software device.
-func inGuest(t testing.TB, why string) {
+func inGuest(t testing.TB, reason string) {
 	t.Helper()
 	if rig.Kernel(t) == rig.Soft {
-		t.Skip("runs in a guest: " + why)
+		t.Skip("runs in a guest: " + reason)
 	}
 }
 

@@ -50,10 +50,10 @@ func unchanged(t testing.TB) {
 	files, goroutines := descriptors(t), goruntime.NumGoroutine()
 	t.Cleanup(func() {
 		var left string
-		for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 			left, err = rig.Leaks(before)
 			if goruntime.NumGoroutine() <= goroutines && descriptors(t) <= files && err == nil && left == "" ||
-				time.Now().After(until) {
+				time.Now().After(deadline) {
 				break
 			}
 		}
@@ -222,7 +222,7 @@ func TestReaderKilled(t *testing.T) {
 		require.NoError(t, err)
 		self, err := os.Executable()
 		require.NoError(t, err)
-		for _, late := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond} {
+		for _, delay := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond} {
 			reader := exec.Command(self, "-test.run=^TestReader$")
 			reader.Env = append(os.Environ(), envReader+"="+l.Addr().String(),
 				envVictimSpeaks+"="+strconv.Itoa(int(protocol)))
@@ -230,7 +230,7 @@ func TestReaderKilled(t *testing.T) {
 			c, err := l.AcceptRDMA(soon(t))
 			require.NoError(t, err)
 			require.NoError(t, reader.Process.Kill())
-			time.Sleep(late)
+			time.Sleep(delay)
 			_, wrote := c.Write(make([]byte, 200_000))
 			assert.ErrorContains(t, reader.Wait(), "killed")
 			err = c.Close()

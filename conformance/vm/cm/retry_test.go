@@ -34,9 +34,9 @@ func TestDisconnectAfterRejection(t *testing.T) {
 	}()
 	id := resolve(t, address(t, 7561))
 	assert.ErrorContains(t, id.Connect(soon(t), nil, nil), "the peer's program rejected it")
-	began := time.Now()
+	start := time.Now()
 	id.Disconnect(soon(t))
-	assert.Less(t, time.Since(began), 5*time.Second)
+	assert.Less(t, time.Since(start), 5*time.Second)
 	require.NoError(t, <-server)
 }
 

@@ -32,10 +32,10 @@ func (p preload) iperf(t *testing.T, at netip.AddrPort, args ...string) *exec.Cm
 func TestRSocketRelaysIperf(t *testing.T) {
 	p := openPreload(t, newerRoot)
 	const sent, underWay = 4 << 20, 2 << 20
-	ways := map[string][]string{"to": nil, "from": {"-R"}, "two": {"-P", "2"}}
+	variants := map[string][]string{"to": nil, "from": {"-R"}, "two": {"-P", "2"}}
 	onEnds(t, 14, func(t *testing.T, e ends) {
 		port := uint16(7550)
-		for name, way := range ways {
+		for name, variant := range variants {
 			from, to := netip.AddrPortFrom(e.own, port), netip.AddrPortFrom(e.theirs, port+1)
 			port += 2
 			t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestRSocketRelaysIperf(t *testing.T) {
 				require.Eventually(t, func() bool { return strings.Contains(serverOutput(), "listening") }, opTimeout,
 					10*time.Millisecond)
 				relay(t, e, from.Port(), to.Port(), syscall.EPIPE, syscall.ECONNRESET)
-				client := p.iperf(t, from, append(way, "-c", from.Addr().String(), "-n", strconv.Itoa(sent), "-J")...)
+				client := p.iperf(t, from, append(variant, "-c", from.Addr().String(), "-n", strconv.Itoa(sent), "-J")...)
 				b, err := client.Output()
 				require.NoError(t, err, "%s\nserver: %s", b, serverOutput())
 				require.NoError(t, server.Wait(), "%s", serverOutput())

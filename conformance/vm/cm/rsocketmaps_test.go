@@ -52,9 +52,9 @@ func (m mapTest) run(t *testing.T, conn *stream.Conn, client bool) error {
 		return err
 	}
 	read := func() error {
-		until := time.Now().Add(opTimeout)
+		deadline := time.Now().Add(opTimeout)
 		for byte(atomic.LoadUint32(last)>>24) != marker {
-			if time.Now().After(until) {
+			if time.Now().After(deadline) {
 				return fmt.Errorf("no byte %d at the end", marker)
 			}
 			time.Sleep(50 * time.Microsecond)

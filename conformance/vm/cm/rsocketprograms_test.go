@@ -139,8 +139,8 @@ func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io
 	require.NoError(t, err)
 	n.Stdin, n.Stdout, n.Stderr = bytes.NewReader(stdin), stdout, w
 	require.NoError(t, n.Start())
-	says := fmt.Sprintf("listening on [%s] %d ...", at.Addr(), at.Port())
-	n.await(t, fmt.Sprintf("^%d 0x2 0x[0-9a-f]+ %#x ", unix.SYS_WRITE, len(says)))
+	expected := fmt.Sprintf("listening on [%s] %d ...", at.Addr(), at.Port())
+	n.await(t, fmt.Sprintf("^%d 0x2 0x[0-9a-f]+ %#x ", unix.SYS_WRITE, len(expected)))
 	return n
 }
 

@@ -51,10 +51,10 @@ func relay(t *testing.T, e ends, from, to uint16, ignored ...error) {
 				return
 			}
 			all.Go(func() {
-				var both sync.WaitGroup
-				both.Go(func() { pass(server, client) })
-				both.Go(func() { pass(client, server) })
-				both.Wait()
+				var wg sync.WaitGroup
+				wg.Go(func() { pass(server, client) })
+				wg.Go(func() { pass(client, server) })
+				wg.Wait()
 				assert.NoError(t, client.Close())
 				assert.NoError(t, server.Close())
 			})

@@ -163,9 +163,9 @@ func echo(t *testing.T, from, to net.Conn) float64 {
 		_, err = io.ReadFull(from, p)
 		require.NoError(t, err)
 	}
-	took := time.Since(start)
+	elapsed := time.Since(start)
 	require.NoError(t, <-done)
-	return float64(took.Microseconds()) / echoRounds
+	return float64(elapsed.Microseconds()) / echoRounds
 }
 
 // raw is a connected queue pair that writes to memory of the same process, with at most eight writes in flight.

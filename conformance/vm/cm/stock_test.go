@@ -52,12 +52,12 @@ func (p *program) ended(t *testing.T) string {
 // retry calls f again while a program does not listen yet.
 func retry[T any](t *testing.T, f func() (T, error)) T {
 	t.Helper()
-	for until := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		v, err := f()
 		if err == nil {
 			return v
 		}
-		require.True(t, time.Now().Before(until), "%v", err)
+		require.True(t, time.Now().Before(deadline), "%v", err)
 	}
 }
 
@@ -127,8 +127,8 @@ func rdmaClient(t *testing.T, e ends) {
 // timeout.
 func TestCClientConnectsWithoutTimeout(t *testing.T) {
 	const timeout = 2 * time.Second // timeout of rping for rdma_resolve_addr and rdma_resolve_route
-	var took time.Duration
-	for try := 1; try == 1 || try <= 3 && took >= timeout; try++ { // a busy machine may be slow
+	var elapsed time.Duration
+	for try := 1; try == 1 || try <= 3 && elapsed >= timeout; try++ { // a busy machine may be slow
 		t.Run(strconv.Itoa(try), func(t *testing.T) {
 			a := rig.OpenAcross(t) // with a new cable, since the ends of a used one are in each other's neighbor tables
 			ch, err := cm.CreateEventChannelOn(a.Soft(t))
@@ -137,16 +137,16 @@ func TestCClientConnectsWithoutTimeout(t *testing.T) {
 			l := keep(t, own, err)
 			require.NoError(t, l.Bind(netip.AddrPortFrom(a.Soft4, 7473)))
 			require.NoError(t, l.Listen(0))
-			began := time.Now()
+			start := time.Now()
 			c := run(t, "rping", "-c", "-a", a.Soft4.String(), "-p", "7473", "-C", "1")
-			asked := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
-			took = time.Since(began)
-			require.NoError(t, asked.ID.Reject(nil))
-			require.NoError(t, asked.ID.Close())
+			request := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
+			elapsed = time.Since(start)
+			require.NoError(t, request.ID.Reject(nil))
+			require.NoError(t, request.ID.Close())
 			assert.Error(t, <-c.done, "the request was rejected")
 		})
 	}
-	assert.Less(t, took, timeout)
+	assert.Less(t, elapsed, timeout)
 }
 
 func TestRDMAServerOfC(t *testing.T) { onEnds(t, 1, rdmaServer) }
@@ -281,8 +281,8 @@ func rpingClient(t *testing.T, e ends) {
 	require.NoError(t, l.Bind(at))
 	require.NoError(t, l.Listen(0))
 	c := run(t, "rping", "-c", "-a", at.Addr().String(), "-p", "7476", "-C", strconv.Itoa(pings), "-v", "-V")
-	asked := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
-	id := keep(t, asked.ID, nil)
+	request := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	id := keep(t, request.ID, nil)
 	p := newPing(t, id)
 	require.NoError(t, id.Accept(soon(t), rpingParam(), nil))
 	expect(t, ch, rdmacm.CM_EVENT_ESTABLISHED)

@@ -82,13 +82,13 @@ func (g *guest) endsBehindItsOwnFirewall(t *testing.T) {
 	cmd := exec.CommandContext(ctx, "goverbs", "ping", "-k", "cm", "-t", "2s", "-d", g.device, g.peer4.String())
 	start := time.Now()
 	out, err := cmd.CombinedOutput()
-	took := time.Since(start)
-	t.Logf("%.1f s: %s", took.Seconds(), out)
+	elapsed := time.Since(start)
+	t.Logf("%.1f s: %s", elapsed.Seconds(), out)
 	var status *exec.ExitError
 	require.ErrorAs(t, err, &status)
 	assert.Equal(t, 1, status.ExitCode())
 	assert.Contains(t, string(out), "cm failed: connect")
-	assert.Less(t, took, 15*time.Second)
+	assert.Less(t, elapsed, 15*time.Second)
 	f.undo()
 	works := func() bool {
 		found := doctor(t, g.device, g.peer4.String())
@@ -171,7 +171,7 @@ func (g *guest) do(command ...string) error {
 	if err != nil {
 		return err
 	}
-	switch what, args := command[0], command[1:]; what {
+	switch name, args := command[0], command[1:]; name {
 	case "serve":
 		return errors.Join(g.do("stop"), g.serve(args...))
 	case "stop":
@@ -204,14 +204,14 @@ func (g *guest) do(command ...string) error {
 		return nil
 	case "forget", "remember":
 		a := &netlink.Addr{IPNet: &net.IPNet{IP: g.own4.AsSlice(), Mask: net.CIDRMask(24, 32)}}
-		if what == "forget" {
+		if name == "forget" {
 			return netlink.AddrDel(link, a)
 		}
 		return netlink.AddrAdd(link, a)
 	case "lose", "find": // changes the path to the other guest, which Soft-RoCE resolves without the routing table
 		n := &netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: g.peer4.AsSlice(),
 			HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 99}}
-		if what == "lose" {
+		if name == "lose" {
 			return netlink.NeighSet(n)
 		}
 		return netlink.NeighDel(n)

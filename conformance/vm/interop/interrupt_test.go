@@ -51,8 +51,8 @@ func TestInterrupt(t *testing.T) {
 			require.NoError(t, err)
 			defer in.Close()
 			require.NoError(t, cmd.Start())
-			ended := make(chan error, 1)
-			go func() { ended <- cmd.Wait() }()
+			done := make(chan error, 1)
+			go func() { done <- cmd.Wait() }()
 			time.Sleep(3 * time.Second)
 			if test.onPeer != nil {
 				require.NoError(t, h.Inside(func() error {
@@ -67,7 +67,7 @@ func TestInterrupt(t *testing.T) {
 			begun := time.Now()
 			require.NoError(t, cmd.Process.Signal(os.Interrupt))
 			select {
-			case <-ended:
+			case <-done:
 			case <-time.After(30 * time.Second):
 				require.Fail(t, "the command does not exit", "%v: %s", test.here, &printed)
 			}

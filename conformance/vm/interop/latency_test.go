@@ -96,14 +96,14 @@ func TestLatency(t *testing.T) {
 			all := make([][]latencies, len(players))
 			for round := range rounds + 1 {
 				for i := range players {
-					who := (i + round) % len(players)
-					l := players[who].run(mode, size)
+					player := (i + round) % len(players)
+					l := players[player].run(mode, size)
 					port++
 					if round == 0 {
 						continue // warm-up
 					}
-					all[who] = append(all[who], l)
-					fmt.Fprintf(&csv, "%q,%d,%d,%s,%.0f,%.0f,%.0f\n", mode, size, round, players[who].name, l.mean,
+					all[player] = append(all[player], l)
+					fmt.Fprintf(&csv, "%q,%d,%d,%s,%.0f,%.0f,%.0f\n", mode, size, round, players[player].name, l.mean,
 						l.p50, l.p99)
 				}
 			}

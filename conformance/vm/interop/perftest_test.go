@@ -74,15 +74,15 @@ func (e *ends) ours(test string, port int) *exec.Cmd {
 }
 
 // run starts a server, and then a client that connects to it.
-func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
+func (e *ends) run(server, client *exec.Cmd) (serverResult, clientResult string, err error) {
 	var first, wrong bytes.Buffer
 	own := *server
 	own.Stdout, own.Stderr = &first, &wrong
 	if err := own.Start(); err != nil {
 		return "", "", err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- own.Wait() }()
+	done := make(chan error, 1)
+	go func() { done <- own.Wait() }()
 	// the server may not listen yet
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		again := exec.Command(client.Path, append(client.Args[1:len(client.Args):len(client.Args)], e.address)...)
@@ -104,10 +104,10 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 		}
 		if err == nil {
 			select {
-			case err = <-ended:
+			case err = <-done:
 			case <-time.After(20 * time.Second):
 				_ = own.Process.Kill()
-				<-ended
+				<-done
 				err = fmt.Errorf("the server does not exit")
 			}
 			if err != nil {
@@ -115,11 +115,11 @@ func (e *ends) run(server, client *exec.Cmd) (served, asked string, err error) {
 			}
 			return first.String(), out.String(), err
 		}
-		if over := time.Now().After(deadline); over || len(ended) > 0 {
+		if over := time.Now().After(deadline); over || len(done) > 0 {
 			if over {
 				_ = own.Process.Kill()
 			}
-			<-ended
+			<-done
 			return "", "", fmt.Errorf("client: %w: %s%s\nserver: %s%s", err, out.String(), bad.String(),
 				first.String(), wrong.String())
 		}
@@ -137,21 +137,21 @@ func TestPerftest(t *testing.T) {
 			name := path.Base(root) + "/" + test
 			t.Run(name, func(t *testing.T) {
 				port++
-				_, asked, err := e.run(e.theirs(root, test, port), e.ours(test, port))
+				_, clientOutput, err := e.run(e.theirs(root, test, port), e.ours(test, port))
 				if assert.NoError(t, err, "perftest server") {
-					assert.Regexp(t, `"(mib_per_s|median_us)": *[0-9.]+`, asked)
+					assert.Regexp(t, `"(mib_per_s|median_us)": *[0-9.]+`, clientOutput)
 				}
 				port++
-				served, asked, err := e.run(e.ours(test, port), e.theirs(root, test, port))
+				serverResult, clientOutput, err := e.run(e.ours(test, port), e.theirs(root, test, port))
 				if assert.NoError(t, err, "perftest client") {
 					// On a busy machine, perftest cannot determine the clock rate of an emulated processor.
-					assert.Regexp(t, `(?m)^ \d+ +\d+00 +([0-9.]+|inf)`, asked)
-					assert.True(t, json.Valid([]byte(served)), served)
+					assert.Regexp(t, `(?m)^ \d+ +\d+00 +([0-9.]+|inf)`, clientOutput)
+					assert.True(t, json.Valid([]byte(serverResult)), serverResult)
 				}
 				if t.Failed() {
 					port++
-					_, asked, err := e.run(e.theirs(root, test, port), e.theirs(root, test, port))
-					t.Logf("perftest with itself: %v %s", err, asked)
+					_, output, err := e.run(e.theirs(root, test, port), e.theirs(root, test, port))
+					t.Logf("perftest with itself: %v %s", err, output)
 				}
 			})
 		}

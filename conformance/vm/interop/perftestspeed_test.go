@@ -46,9 +46,9 @@ func TestPerftestSpeed(t *testing.T) {
 	figure := func(server, client func(test string, port int) *exec.Cmd, test string) float64 {
 		for range 5 {
 			port++
-			_, asked, err := e.run(server(test, port), client(test, port))
+			_, clientOutput, err := e.run(server(test, port), client(test, port))
 			require.NoError(t, err)
-			if v := figureOf(t, test, asked); !math.IsInf(v, 0) { // perftest determined its clock rate
+			if v := figureOf(t, test, clientOutput); !math.IsInf(v, 0) { // perftest determined its clock rate
 				return v
 			}
 		}
@@ -85,10 +85,10 @@ func TestPerftestSpeed(t *testing.T) {
 		all := make([][]float64, len(players))
 		for round := range rounds {
 			for i := range players {
-				who := (i + round) % len(players)
-				v := figure(players[who], players[who], test)
-				all[who] = append(all[who], v)
-				fmt.Fprintf(&csv, "%s,%d,%s,%.3f\n", test, round+1, names[who], v)
+				player := (i + round) % len(players)
+				v := figure(players[player], players[player], test)
+				all[player] = append(all[player], v)
+				fmt.Fprintf(&csv, "%s,%d,%s,%.3f\n", test, round+1, names[player], v)
 			}
 		}
 		unit := "MiB/s"
@@ -111,9 +111,9 @@ func TestPerftestSpeed(t *testing.T) {
 	for i, root := range e.roots {
 		port++
 		test := "send lat -n 2000"
-		served, asked, err := e.run(e.ours(test, port), e.theirs(root, test, port))
+		serverResult, clientResult, err := e.run(e.ours(test, port), e.theirs(root, test, port))
 		require.NoError(t, err)
-		own, other := figureOf(t, test, served), figureOf(t, test, asked)
+		own, other := figureOf(t, test, serverResult), figureOf(t, test, clientResult)
 		fmt.Fprintf(&md, "- %s: %.4g and %.4g\n", names[i+1], own, other)
 		require.InEpsilon(t, own, other, 0.2, "their clocks differ")
 	}

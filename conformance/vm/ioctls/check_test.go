@@ -49,10 +49,10 @@ func TestCheck(t *testing.T) {
 				h, attrs := request(m)
 				require.NoError(t, ioctls.Check(methods, h, attrs), m.Name)
 				for i := range attrs {
-					wrong := func(what string, attrs ...uapi.IBUverbsAttr) {
+					wrong := func(name string, attrs ...uapi.IBUverbsAttr) {
 						checked++
 						assert.ErrorIs(t, ioctls.Check(methods, header(m, attrs), attrs), syscall.EINVAL, "%s, attribute %d %s",
-							m.Name, attrs[min(i, len(attrs)-1)].AttrID, what)
+							m.Name, attrs[min(i, len(attrs)-1)].AttrID, name)
 					}
 					if len(attrs) > 1 {
 						wrong("missing", append(append([]uapi.IBUverbsAttr{}, attrs[:i]...), attrs[i+1:]...)...)

@@ -17,18 +17,18 @@ import (
 )
 
 func main() {
-	what := ""
+	name := ""
 	if len(os.Args) > 1 {
-		what = os.Args[1]
+		name = os.Args[1]
 	}
 	if os.Getenv(wire.EnvGuest) == "" {
 		fmt.Fprintln(os.Stderr, "misbehave runs in a guest of conformance/vm")
 		os.Exit(2)
 	}
-	if what != "holder" {
-		fmt.Println("misbehave", what)
+	if name != "holder" {
+		fmt.Println("misbehave", name)
 	}
-	switch what {
+	switch name {
 	case "panic": // crash the kernel
 		must(os.WriteFile("/proc/sysrq-trigger", []byte("c"), 0))
 	case "oom":
@@ -75,7 +75,7 @@ func main() {
 		text, err := os.ReadFile("testdata/given")
 		fmt.Printf("%s%v\n", text, err)
 	default:
-		status, err := strconv.Atoi(what)
+		status, err := strconv.Atoi(name)
 		must(err)
 		os.Exit(status)
 	}

@@ -45,8 +45,8 @@ func newExtendedPair(t testing.TB, o rdma.QueueOptions, channel bool) *extendedP
 	pd, err := d.AllocPD()
 	keep(t, pd, err)
 	for _, qp := range []**rdma.QP{&p.a, &p.b} {
-		made, err := d.NewRC(rdma.QPParts{PD: pd, CQ: cq, Options: o})
-		*qp = keep(t, made, err)
+		created, err := d.NewRC(rdma.QPParts{PD: pd, CQ: cq, Options: o})
+		*qp = keep(t, created, err)
 	}
 	for _, ends := range [][2]*rdma.QP{{p.a, p.b}, {p.b, p.a}} {
 		peer, err := ends[1].Endpoint()
@@ -76,7 +76,7 @@ func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), rig.QuietTime(2*time.Minute))
 	defer cancel()
 	type poll func() ([]uint64, error)
-	ways := map[string]func(t *testing.T, p *extendedPair, program *rdma.PollProgram) poll{
+	variants := map[string]func(t *testing.T, p *extendedPair, program *rdma.PollProgram) poll{
 		"PollProgram": func(t *testing.T, p *extendedPair, program *rdma.PollProgram) poll {
 			return func() ([]uint64, error) { return idsOf(p.cq.PollProgram(program)) }
 		},
@@ -109,7 +109,7 @@ func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 			}
 		},
 	}
-	for name, way := range ways {
+	for name, variant := range variants {
 		for _, unchecked := range []bool{false, true} {
 			if name == "Program.Poll" && !unchecked {
 				continue // does not release slots
@@ -120,7 +120,7 @@ func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
 				for _, most := range []int{1, 3, 8} {
 					program, err := p.cq.NewPollProgram(most)
 					keep(t, program, err)
-					poll := way(t, p, program)
+					poll := variant(t, p, program)
 					for _, n := range []int{1, 2, 3, 8, 9, 16, 1} {
 						p.check(t, n, poll)
 					}
@@ -136,8 +136,8 @@ func (p *extendedPair) check(t *testing.T, n int, poll func() ([]uint64, error))
 	_, err := p.a.PostSend(p.writes(t, 100, n))
 	require.NoError(t, err)
 	var ids []uint64
-	for late := time.Now().Add(time.Minute); len(ids) < n; {
-		require.False(t, time.Now().After(late), "%d completions of %d requests in a minute", len(ids), n)
+	for deadline := time.Now().Add(time.Minute); len(ids) < n; {
+		require.False(t, time.Now().After(deadline), "%d completions of %d requests in a minute", len(ids), n)
 		found, err := poll()
 		require.NoError(t, err)
 		ids = append(ids, found...)
@@ -163,8 +163,8 @@ func TestProgramsPollOneQueueAtOnce(t *testing.T) {
 		total atomic.Int32
 		done  sync.WaitGroup
 	)
-	late := time.Now().Add(rig.QuietTime(time.Minute))
-	over := func() bool { return t.Failed() || time.Now().After(late) }
+	deadline := time.Now().Add(rig.QuietTime(time.Minute))
+	over := func() bool { return t.Failed() || time.Now().After(deadline) }
 	for i := range 3 {
 		program, err := p.cq.NewPollProgram(1 + 3*i)
 		keep(t, program, err)
@@ -231,10 +231,10 @@ func TestProgramsSendWholeMessages(t *testing.T) {
 	keep(t, recvs, err)
 	completion := func() ibv.WC {
 		wcs := make([]ibv.WC, 1)
-		for late := time.Now().Add(time.Minute); ; {
+		for deadline := time.Now().Add(time.Minute); ; {
 			n, err := cq.Poll(wcs)
 			require.NoError(t, err)
-			require.False(t, time.Now().After(late), "no completion within a minute")
+			require.False(t, time.Now().After(deadline), "no completion within a minute")
 			if n > 0 {
 				return wcs[0]
 			}

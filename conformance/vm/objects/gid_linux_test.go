@@ -168,18 +168,18 @@ func TestGIDsOfVLANs(t *testing.T) {
 // never by name or VLAN, since these may denote a different device in this namespace.
 func TestGIDsOfNamespaces(t *testing.T) {
 	d, netdev := spare(t)
-	here, there := addVLAN(t, netdev, 7), addVLAN(t, netdev, 9)
+	local, remote := addVLAN(t, netdev, 7), addVLAN(t, netdev, 9)
 	const shared = "10.78.7.1"
-	up(t, here, shared)
+	up(t, local, shared)
 	id9 := uint16(9)
 	v2 := ibv.GID_TYPE_ROCE_V2
-	own := rdma.GIDQuery{Address: netip.MustParseAddr(shared), Type: &v2}
-	found(t, d, own)
-	inside(t, there, func(link netlink.Link) {
+	localAddr := rdma.GIDQuery{Address: netip.MustParseAddr(shared), Type: &v2}
+	found(t, d, localAddr)
+	inside(t, remote, func(link netlink.Link) {
 		up(t, link, "10.78.9.1", shared)
 		e := found(t, d, rdma.GIDQuery{VLAN: &id9, Address: netip.MustParseAddr("10.78.9.1")})
 		assert.EqualValues(t, link.Attrs().Index, e.NDevIfindex, "this thread is in the namespace")
-		e = found(t, d, own)
+		e = found(t, d, localAddr)
 		assert.EqualValues(t, link.Attrs().Index, e.NDevIfindex, "this namespace's is preferred")
 		_, err := d.FindGID(rdma.GIDQuery{Interface: vlanName(netdev, 7)})
 		assert.Error(t, err)
@@ -191,8 +191,8 @@ func TestGIDsOfNamespaces(t *testing.T) {
 			_, err := d.FindGID(q)
 			assert.Error(t, err, "%v", q)
 		}
-		e := found(t, d, own)
-		assert.EqualValues(t, here.Attrs().Index, e.NDevIfindex, "of two with the address, that of this namespace")
+		e := found(t, d, localAddr)
+		assert.EqualValues(t, local.Attrs().Index, e.NDevIfindex, "of two with the address, that of this namespace")
 	})
 }
 

@@ -18,17 +18,17 @@ import (
 func TestRates(t *testing.T) {
 	soft, err := rdma.Open("soft0")
 	soft = keep(t, soft, err)
-	here, there := verbs.From{Backend: open(t).Info().Backend}, verbs.From{Backend: soft.Info().Backend}
+	local, remote := verbs.From{Backend: open(t).Info().Backend}, verbs.From{Backend: soft.Info().Backend}
 	multiples := 0
 	for rate := range ibv.Rate(40) {
-		mbps, err := here.RateToMbps(rate)
+		mbps, err := local.RateToMbps(rate)
 		require.NoError(t, err)
-		mult, err := here.RateToMult(rate)
+		mult, err := local.RateToMult(rate)
 		require.NoError(t, err)
-		n, err := there.RateToMbps(rate)
+		n, err := remote.RateToMbps(rate)
 		require.NoError(t, err)
 		assert.Equal(t, mbps, n, "%s", rate)
-		n, err = there.RateToMult(rate)
+		n, err = remote.RateToMult(rate)
 		require.NoError(t, err)
 		assert.Equal(t, mult, n, "%s", rate)
 		known := rate >= ibv.RATE_2_5_GBPS && rate <= ibv.RATE_1200_GBPS
@@ -37,7 +37,7 @@ func TestRates(t *testing.T) {
 			assert.Equal(t, []int{-1, -1}, []int{mult, mbps}, "%s", rate)
 			continue
 		}
-		for _, from := range []verbs.From{here, there} {
+		for _, from := range []verbs.From{local, remote} {
 			again, err := from.MbpsToRate(mbps)
 			require.NoError(t, err)
 			assert.Equal(t, rate, again)
@@ -53,7 +53,7 @@ func TestRates(t *testing.T) {
 	}
 	assert.Equal(t, 15, multiples)
 	for _, number := range []int{-1, 0, 3, 1 << 30} {
-		for _, from := range []verbs.From{here, there} {
+		for _, from := range []verbs.From{local, remote} {
 			rate, err := from.MultToRate(number)
 			require.NoError(t, err)
 			assert.Equal(t, ibv.RATE_MAX, rate)

@@ -88,10 +88,10 @@ func newSender(t testing.TB, pd *rdma.PD) sender {
 }
 
 // sees returns the bytes that the device reads from memory.
-func (s sender) sees(t testing.TB, what ibv.SGE) string {
+func (s sender) sees(t testing.TB, name ibv.SGE) string {
 	t.Helper()
 	s.b.recv(t, 1, s.b.mr.SGE(0, 64))
-	s.a.send(t, func(b *rdma.SendBatch) { b.Send(2).Add(what).Signaled() })
+	s.a.send(t, func(b *rdma.SendBatch) { b.Send(2).Add(name).Signaled() })
 	for _, end := range []*side{s.a, s.b} {
 		wc := end.completion(t)
 		require.NoError(t, rdma.CompletionErr(&wc))

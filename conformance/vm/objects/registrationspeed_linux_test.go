@@ -59,13 +59,13 @@ func TestRegistrationSpeed(t *testing.T) {
 	}{{"4 KiB", unix.MADV_NOHUGEPAGE}, {"2 MiB", unix.MADV_HUGEPAGE}} {
 		for _, used := range []bool{false, true} {
 			against := len(kinds)
-			for _, way := range largeWays {
+			for _, variant := range largeWays {
 				kinds = append(kinds, kinds[0])
 				k := &kinds[len(kinds)-1]
 				state := map[bool]string{false: "never used", true: "in use"}[used]
-				k.name = fmt.Sprintf("%s: 128 MiB %s, pages of %s, ms", way.name, state, pages.name)
+				k.name = fmt.Sprintf("%s: 128 MiB %s, pages of %s, ms", variant.name, state, pages.name)
 				k.against = against
-				k.run = func() float64 { return largeIn(t, pd, pages.advice, used, way.register) }
+				k.run = func() float64 { return largeIn(t, pd, pages.advice, used, variant.register) }
 			}
 		}
 	}
@@ -143,9 +143,9 @@ func cacheHit(t testing.TB, c *registration.Cache, b []byte) float64 {
 		}
 		lease.Release()
 	}
-	took := time.Since(start)
+	elapsed := time.Since(start)
 	require.EqualValues(t, n, c.Stats().Hits-hits)
-	return took.Seconds() * 1e6 / n
+	return elapsed.Seconds() * 1e6 / n
 }
 
 // largeWays lists ways to register large memory. Each returns a function that deregisters it.
@@ -178,9 +178,9 @@ func largeIn(t testing.TB, pd *rdma.PD, advice int, used bool,
 	}
 	start := time.Now()
 	mr, err := register(pd, b)
-	took := time.Since(start)
+	elapsed := time.Since(start)
 	require.NoError(t, err)
 	require.NoError(t, mr.Close())
 	require.NoError(t, unix.Munmap(b))
-	return took.Seconds() * 1e3
+	return elapsed.Seconds() * 1e3
 }

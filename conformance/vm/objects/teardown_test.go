@@ -26,9 +26,9 @@ import (
 // loop connects a queue pair to itself.
 func loop(t testing.TB, qp *rdma.QP) {
 	t.Helper()
-	own, err := qp.Endpoint()
+	local, err := qp.Endpoint()
 	require.NoError(t, err)
-	require.NoError(t, qp.Connect(own))
+	require.NoError(t, qp.Connect(local))
 }
 
 func domain(t testing.TB) *rdma.PD {
@@ -73,18 +73,18 @@ func TestNoLostWakeups(t *testing.T) {
 			}
 		}
 	})
-	var took []time.Duration
+	var elapsed []time.Duration
 	for i := range uint64(n) {
 		start := time.Now()
 		next <- i
 		k, err := s.cq.Wait(ctx, s.wcs[:1])
-		took = append(took, time.Since(start))
+		elapsed = append(elapsed, time.Since(start))
 		require.NoError(t, err, "after %d", i)
 		require.Equal(t, 1, k)
 		require.Equal(t, i, s.wcs[0].WRID)
 	}
-	slices.Sort(took)
-	t.Logf("%d waits: median %v, p99 %v", n, took[n/2], took[n*99/100])
+	slices.Sort(elapsed)
+	t.Logf("%d waits: median %v, p99 %v", n, elapsed[n/2], elapsed[n*99/100])
 }
 
 // TestQueuesShareChannel creates and closes queues that share a channel, each with a pending event that a waiter on
@@ -158,7 +158,7 @@ func TestDrainTimes(t *testing.T) {
 	for _, unchecked := range []bool{false, true} {
 		cq, err := pd.Device().CreateCQ(64, nil, 0)
 		keep(t, cq, err)
-		var took []time.Duration
+		var elapsed []time.Duration
 		for range 50 {
 			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 				Cap: rig.Caps}, rdma.QueueOptions{Unchecked: unchecked})
@@ -173,7 +173,7 @@ func TestDrainTimes(t *testing.T) {
 			require.NoError(t, err)
 			start := time.Now()
 			require.NoError(t, qp.Drain(ctx))
-			took = append(took, time.Since(start))
+			elapsed = append(elapsed, time.Since(start))
 			wcs := make([]ibv.WC, 32)
 			n, err := cq.Poll(wcs)
 			require.NoError(t, err)
@@ -181,14 +181,14 @@ func TestDrainTimes(t *testing.T) {
 			require.NoError(t, qp.Close())
 			require.NoError(t, recv.Close())
 		}
-		slices.Sort(took)
-		t.Logf("16 receives, unchecked %v: median %v, longest %v", unchecked, took[25], took[49])
+		slices.Sort(elapsed)
+		t.Logf("16 receives, unchecked %v: median %v, longest %v", unchecked, elapsed[25], elapsed[49])
 	}
 	srq, err := pd.CreateSRQ(ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, rdma.QueueOptions{})
 	keep(t, srq, err)
 	cq, err := pd.Device().CreateCQ(64, nil, 0)
 	keep(t, cq, err)
-	var took []time.Duration
+	var duration []time.Duration
 	for range 6 {
 		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
 			Cap: rig.Caps}, rdma.QueueOptions{})
@@ -196,11 +196,11 @@ func TestDrainTimes(t *testing.T) {
 		loop(t, qp)
 		start := time.Now()
 		require.NoError(t, qp.Close())
-		took = append(took, time.Since(start))
+		duration = append(duration, time.Since(start))
 	}
-	t.Logf("shared receive queue: closed in %v", took)
-	slices.Sort(took)
-	assert.Less(t, took[2], 400*time.Millisecond, "half a second is the timeout for a missing event; a busy machine may "+
+	t.Logf("shared receive queue: closed in %v", duration)
+	slices.Sort(duration)
+	assert.Less(t, duration[2], 400*time.Millisecond, "half a second is the timeout for a missing event; a busy machine may "+
 		"add some to others")
 }
 
@@ -282,11 +282,11 @@ func TestCloseDuringUse(t *testing.T) {
 		use(func() error { return qp.Drain(ctx) })
 		use(func() error { return qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE) })
 		use(func() error {
-			own, err := qp.Endpoint()
+			local, err := qp.Endpoint()
 			if err != nil {
 				return err
 			}
-			return qp.Connect(own)
+			return qp.Connect(local)
 		})
 		use(func() error { _, err := cq.Poll(make([]ibv.WC, 2)); return err })
 		use(func() error { _, err := cq.Wait(ctx, make([]ibv.WC, 1)); return err })
@@ -336,7 +336,7 @@ func TestManyQueuePairs(t *testing.T) {
 	require.NoError(t, err)
 	goroutines, files := goruntime.NumGoroutine(), descriptors(t)
 	qps := make([]*rdma.QP, n)
-	share := func(each func(i int) error) (took time.Duration) {
+	share := func(each func(i int) error) (elapsed time.Duration) {
 		start := time.Now()
 		var all errgroup.Group
 		for w := range workers {
@@ -357,9 +357,9 @@ func TestManyQueuePairs(t *testing.T) {
 			rdma.QueueOptions{})
 		return err
 	})
-	own, err := qps[0].Endpoint()
+	local, err := qps[0].Endpoint()
 	require.NoError(t, err)
-	attr, err := qps[0].ConnectAttr(own) // path resolution is not part of this test
+	attr, err := qps[0].ConnectAttr(local) // path resolution is not part of this test
 	require.NoError(t, err)
 	connected := share(func(i int) error {
 		attr := *attr

@@ -62,10 +62,10 @@ func TestPostSend(t *testing.T) {
 	})
 	t.Run("full queue", func(t *testing.T) {
 		s := newStage(t, ibv.QPT_RC)
-		room := int(s.caps().MaxSendWR)
-		bad, err := s.sends(room + 40).Post(s.A)
+		capacity := int(s.caps().MaxSendWR)
+		bad, err := s.sends(capacity + 40).Post(s.A)
 		require.Error(t, err)
-		assert.GreaterOrEqual(t, bad, room, "the created capacity is available")
+		assert.GreaterOrEqual(t, bad, capacity, "the created capacity is available")
 	})
 	t.Run("wr_id", func(t *testing.T) {
 		s := newStage(t, ibv.QPT_RC)

@@ -96,9 +96,9 @@ func (s *stage) tooManySGEs(wr *ibv.SendWR) {
 	wr.SGList, wr.NumSGE = ibv.PtrTo(&sges[0]), int32(len(sges))
 }
 
-func (s *stage) none(cq *ibv.CQ, why string) {
+func (s *stage) none(cq *ibv.CQ, reason string) {
 	s.t.Helper()
-	wc, came, err := rig.Poll(cq, 100*time.Millisecond)
+	wc, received, err := rig.Poll(cq, 100*time.Millisecond)
 	require.NoError(s.t, err)
-	assert.False(s.t, came, "%s: %v", why, wc.Status)
+	assert.False(s.t, received, "%s: %v", reason, wc.Status)
 }

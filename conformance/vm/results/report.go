@@ -227,8 +227,8 @@ func (l *line) all() string {
 		return l.what[0]
 	}
 	var all []string
-	for i, what := range l.what {
-		all = append(all, what+" ("+strings.Join(l.kernels[i], ", ")+")")
+	for i, name := range l.what {
+		all = append(all, name+" ("+strings.Join(l.kernels[i], ", ")+")")
 	}
 	return strings.Join(all, ", ")
 }

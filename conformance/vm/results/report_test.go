@@ -105,7 +105,7 @@ func TestTransitions(t *testing.T) {
 // TestEvents checks that every asynchronous event either occurred on some kernel or is listed with the reason why it
 // cannot occur, but not both.
 func TestEvents(t *testing.T) {
-	came, cannot := map[string]bool{}, map[string]bool{}
+	occurred, cannot := map[string]bool{}, map[string]bool{}
 	for _, kernel := range Kernels {
 		table, ok, err := Read("events-"+kernel+".csv", 1)
 		require.NoError(t, err)
@@ -116,13 +116,13 @@ func TestEvents(t *testing.T) {
 				continue
 			}
 			for name := range strings.FieldsSeq(row[1]) {
-				came[name] = true
+				occurred[name] = true
 			}
 		}
 	}
 	for event := ibv.EVENT_CQ_ERR; event <= ibv.EVENT_DEVICE_SPEED_CHANGE; event++ {
 		name := strings.TrimPrefix(event.String(), "IBV_EVENT_")
-		assert.NotEqual(t, came[name], cannot[name], "%s: raised %v, cannot be raised %v", name, came[name],
+		assert.NotEqual(t, occurred[name], cannot[name], "%s: raised %v, cannot be raised %v", name, occurred[name],
 			cannot[name])
 	}
 }

@@ -82,24 +82,24 @@ func unexplained(file, table string, now Table, recorded map[string]Table, rows 
 			return !ok
 		})
 		for _, cell := range row.all() {
-			what, ok := differs[cell.at]
+			name, ok := differs[cell.at]
 			switch {
 			case !ok:
 				all = append(all, fmt.Sprintf("%s: %s: %s does not differ; delete it", row.at, table, cell.at))
-			case what != cell.answer:
+			case name != cell.answer:
 				all = append(all, fmt.Sprintf("%s: %s: %s: the device has %s, the row has %s", row.at,
-					table, cell.at, what, cell.answer))
+					table, cell.at, name, cell.answer))
 			case explained[cell.at]:
 				all = append(all, fmt.Sprintf("%s: %s: another row explains %s", row.at, table, cell.at))
 			}
 			explained[cell.at] = true
 		}
 	}
-	for cell, what := range differs {
+	for cell, desc := range differs {
 		if !explained[cell] {
 			all = append(all,
 				fmt.Sprintf("%s: %s: the device has %s, unlike libibverbs on Soft-RoCE; %s has no row for it",
-					table, cell, what, file))
+					table, cell, desc, file))
 		}
 	}
 	slices.Sort(all)

@@ -217,14 +217,14 @@ type namespace struct {
 func newNamespace(t testing.TB) *namespace {
 	t.Helper()
 	n := &namespace{fd: -1, work: make(chan func())}
-	made := make(chan error)
+	created := make(chan error)
 	go func() {
 		goruntime.LockOSThread() // never unlocked: the thread exits with the goroutine
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
 			n.fd, err = unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		}
-		made <- err
+		created <- err
 		for f := range n.work {
 			f()
 		}
@@ -235,7 +235,7 @@ func newNamespace(t testing.TB) *namespace {
 			unix.Close(n.fd)
 		}
 	})
-	require.NoError(t, <-made)
+	require.NoError(t, <-created)
 	return n
 }
 

@@ -24,10 +24,10 @@ import (
 func IWARP() bool { return strings.HasPrefix(os.Getenv(wire.EnvDevice), "siw") }
 
 // SkipIWARP skips a test of what iWARP lacks.
-func SkipIWARP(t testing.TB, why string) {
+func SkipIWARP(t testing.TB, reason string) {
 	t.Helper()
 	if IWARP() {
-		t.Skip("iWARP: " + why)
+		t.Skip("iWARP: " + reason)
 	}
 }
 

@@ -69,14 +69,14 @@ func Open(t testing.TB) *Rig {
 	return open(t, os.Getenv(wire.EnvDevice), net.ParseIP(os.Getenv(wire.EnvAddress)))
 }
 
-func open(t testing.TB, device string, own net.IP) *Rig {
+func open(t testing.TB, device string, local net.IP) *Rig {
 	t.Helper()
 	r := &Rig{t: t, Context: openDevice(t, device)}
 	t.Cleanup(func() { require.NoError(t, verbs.CloseDevice(r.Context)) })
 	require.NoError(t, verbs.QueryPort(r.Context, PortNum, &r.Port))
 	if !IWARP() { // the kernel creates GIDs of addresses asynchronously
-		require.Eventually(t, func() bool { return r.findGID(own) }, 10*time.Second, 5*time.Millisecond,
-			"no GID of RoCE v2 with address %v", own)
+		require.Eventually(t, func() bool { return r.findGID(local) }, 10*time.Second, 5*time.Millisecond,
+			"no GID of RoCE v2 with address %v", local)
 	}
 	pd, err := verbs.AllocPD(r.Context)
 	require.NoError(t, err)
@@ -114,14 +114,14 @@ func openDevice(t testing.TB, name string) *ibv.Context {
 }
 
 // findGID finds the GID by type and address, since its index varies.
-func (r *Rig) findGID(own net.IP) bool {
+func (r *Rig) findGID(local net.IP) bool {
 	entries := make([]ibv.GIDEntry, 64)
 	n, err := verbs.QueryGIDTable(r.Context, &entries[0], uint64(len(entries)), 0)
 	if err != nil {
 		return false
 	}
 	for _, e := range entries[:n] {
-		if e.GIDType == ibv.GID_TYPE_ROCE_V2 && net.IP(e.GID.Raw()[:]).Equal(own) {
+		if e.GIDType == ibv.GID_TYPE_ROCE_V2 && net.IP(e.GID.Raw()[:]).Equal(local) {
 			r.GID, r.Index = e.GID, uint8(e.GIDIndex)
 			return true
 		}

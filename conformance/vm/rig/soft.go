@@ -59,10 +59,10 @@ func Lossy() bool { return strings.HasPrefix(os.Getenv("GOVERBS_SOFT_WIRE"), "lo
 
 // Immediate skips a test, or a part of one, that asserts real time or the arrival time of a message. A lossy wire with
 // a virtual clock guarantees neither.
-func Immediate(t testing.TB, why string) {
+func Immediate(t testing.TB, reason string) {
 	t.Helper()
 	if Lossy() {
-		t.Skip("a lossy wire with a virtual clock: " + why)
+		t.Skip("a lossy wire with a virtual clock: " + reason)
 	}
 }
 

@@ -166,8 +166,8 @@ func (f *flow) throughput() float64 {
 	require.NoError(f.a.t, err)
 	defer b.Close()
 	b.Write(1, f.b.mr.SGE(margin, 1).Addr, f.b.mr.RKey()).Add(f.a.mr.SGE(margin, speedWrite)).Signaled()
-	began, posted, done := time.Now(), 0, 0
-	for ; time.Since(began) < speedRound || posted < 2*speedDepth; posted++ {
+	start, posted, done := time.Now(), 0, 0
+	for ; time.Since(start) < speedRound || posted < 2*speedDepth; posted++ {
 		if posted-done == speedDepth {
 			f.a.done()
 			done++
@@ -178,14 +178,14 @@ func (f *flow) throughput() float64 {
 	for ; done < posted; done++ {
 		f.a.done()
 	}
-	return float64(done) * speedWrite / 1e6 / time.Since(began).Seconds()
+	return float64(done) * speedWrite / 1e6 / time.Since(start).Seconds()
 }
 
 // echo exchanges a small message in both directions for a while and returns the round trip in µs.
 func (f *flow) echo() float64 {
 	count := 0
-	began := time.Now()
-	for ; time.Since(began) < speedRound/5; count++ {
+	start := time.Now()
+	for ; time.Since(start) < speedRound/5; count++ {
 		f.a.recv(0, speedEcho)
 		f.b.recv(0, speedEcho)
 		for _, e := range []struct{ from, to *end }{{f.a, f.b}, {f.b, f.a}} {
@@ -194,5 +194,5 @@ func (f *flow) echo() float64 {
 			e.from.done()
 		}
 	}
-	return float64(time.Since(began).Microseconds()) / float64(count)
+	return float64(time.Since(start).Microseconds()) / float64(count)
 }

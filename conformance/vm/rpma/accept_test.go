@@ -67,9 +67,9 @@ func TestAcceptManyRequests(t *testing.T) {
 		<-accepting
 	}
 	ask(8)
-	began := time.Now()
+	start := time.Now()
 	connect()
-	assert.Less(t, time.Since(began), 15*time.Second) // one after another, they would take 35 s
+	assert.Less(t, time.Since(start), 15*time.Second) // one after another, they would take 35 s
 	ask(7)
 	for i := range all { // the waiting requests first
 		require.NoError(t, all[len(all)-1-i].Close())

@@ -44,10 +44,10 @@ func (b *bound) must(err error) {
 func (b *bound) print(format string, args ...any) { fmt.Fprintf(&b.out, format+"\n", args...) }
 
 // result prints the code that C returned.
-func (b *bound) result(what string, err error) {
+func (b *bound) result(name string, err error) {
 	var code rpmatypes.Error
 	errors.As(err, &code)
-	b.print("%s: %d", what, int32(code))
+	b.print("%s: %d", name, int32(code))
 }
 
 func at(memory []byte) uintptr { return uintptr(unsafe.Pointer(&memory[0])) }

@@ -92,10 +92,10 @@ func TestUnreachable(t *testing.T) {
 	for _, language := range []string{inCAlone, inGo} {
 		all = append(all, startWatcher(ctx, t, language, watch, unused))
 	}
-	began := time.Now()
+	start := time.Now()
 	for _, w := range all {
 		w.expect("event 4, result 0")
 		w.ends()
 	}
-	t.Logf("after %v", time.Since(began))
+	t.Logf("after %v", time.Since(start))
 }

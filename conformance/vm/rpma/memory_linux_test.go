@@ -78,7 +78,7 @@ func withoutMemory(at, host string) error {
 	}
 	memory := make([]byte, size)
 	for _, call := range []struct {
-		what string
+		name string
 		call func() (interface{ Close() error }, error)
 	}{
 		{"peer", func() (interface{ Close() error }, error) { return rpma.NewPeer(d, rpma.PeerOptions{}) }},
@@ -103,7 +103,7 @@ func withoutMemory(at, host string) error {
 			}
 		}
 		slices.Sort(seen)
-		fmt.Printf("%s:", call.what)
+		fmt.Printf("%s:", call.name)
 		for _, code := range slices.Backward(slices.Compact(seen)) {
 			fmt.Printf(" %d", code)
 		}

@@ -54,7 +54,7 @@ func (r *role) must(err error) {
 func (r *role) print(format string, args ...any) { fmt.Fprintf(&r.out, format+"\n", args...) }
 
 // result prints the code that librpma would return.
-func (r *role) result(what string, err error) { r.print("%s: %d", what, rpma.CodeOf(err)) }
+func (r *role) result(name string, err error) { r.print("%s: %d", name, rpma.CodeOf(err)) }
 
 func (r *role) event() {
 	r.t.Helper()
@@ -300,7 +300,7 @@ func mistakes(t *testing.T, at netip.AddrPort) string {
 	r.result("no event", err)
 	c, value := r.conn, [8]byte([]byte("8 bytes!"))
 	for _, call := range []struct {
-		what string
+		name string
 		err  error
 	}{
 		{"write without flags", c.Write(r.remote, 0, r.mr, 0, 8, 0, 0)},
@@ -319,7 +319,7 @@ func mistakes(t *testing.T, at netip.AddrPort) string {
 		{"send with immediate data of no region", c.SendWithImm(nil, 0, 8, rpma.Always, 1, 0)},
 		{"receive into no region", c.Recv(nil, 0, 8, 0)},
 	} {
-		r.result(call.what, call.err)
+		r.result(call.name, call.err)
 	}
 	wrong := slices.Clone(c.PrivateData()[:desc])
 	wrong[17] ^= 0xff // a byte of the key

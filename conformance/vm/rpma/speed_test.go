@@ -92,7 +92,7 @@ func (o *ours) measure(calls int, f func() error) timing {
 			o.must(err)
 		}
 	}
-	for began := time.Now(); time.Since(began) < speedWarm; {
+	for begin := time.Now(); time.Since(begin) < speedWarm; {
 		done()
 	}
 	for i := range calls {
@@ -156,11 +156,11 @@ func (c *theirs) turn() map[string]timing {
 	_, err := io.WriteString(c.asks, "\n")
 	require.NoError(c.t, err)
 	all := map[string]timing{}
-	for _, what := range speedOperations {
+	for _, name := range speedOperations {
 		var one timing
-		_, err := fmt.Sscan(c.line(what), &one)
+		_, err := fmt.Sscan(c.line(name), &one)
 		require.NoError(c.t, err)
-		all[what] = one
+		all[name] = one
 	}
 	return all
 }
@@ -195,10 +195,10 @@ func TestSpeed(t *testing.T) {
 	}
 	var page strings.Builder
 	page.WriteString(speedPage)
-	for _, what := range speedOperations {
-		line, ratios := row(what, output)
+	for _, desc := range speedOperations {
+		line, ratios := row(desc, output)
 		page.WriteString(line)
-		assert.LessOrEqual(t, ratios[byDefault], speedLimit, what)
+		assert.LessOrEqual(t, ratios[byDefault], speedLimit, desc)
 	}
 	t.Logf("\n%s", page.String())
 	name := os.Getenv(wire.EnvOut) + "/rpma-speed-" + os.Getenv(wire.EnvGuest) + ".md"
@@ -227,21 +227,21 @@ func contestants(t *testing.T, port uint16) (all []runner) {
 }
 
 // row formats the figures of an operation and returns the ratios to C.
-func row(what string, output map[string][]map[string]timing) (line string, toC map[string]float64) {
+func row(desc string, output map[string][]map[string]timing) (line string, toC map[string]float64) {
 	median := func(name string) float64 {
 		var all []float64
 		for _, one := range output[name] {
-			all = append(all, float64(one[what]))
+			all = append(all, float64(one[desc]))
 		}
 		slices.Sort(all)
 		return all[len(all)/2]
 	}
 	c := median(inCAlone)
-	line, toC = fmt.Sprintf("| %s | %.2f |", what, c/1e3), map[string]float64{}
+	line, toC = fmt.Sprintf("| %s | %.2f |", desc, c/1e3), map[string]float64{}
 	for _, name := range speedNames[1:] {
 		var ratios []float64
 		for i, one := range output[name] {
-			ratios = append(ratios, float64(one[what]/output[inCAlone][i][what]))
+			ratios = append(ratios, float64(one[desc]/output[inCAlone][i][desc]))
 		}
 		slices.Sort(ratios)
 		n := len(ratios)

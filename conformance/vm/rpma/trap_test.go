@@ -21,7 +21,7 @@ func guard(o rpma.PeerOptions) passive {
 }
 
 // flush flushes once and stores the error of its completion in why.
-func flush(o rpma.PeerOptions, why *string) active {
+func flush(o rpma.PeerOptions, reason *string) active {
 	return func(t *testing.T, at netip.AddrPort) string {
 		r := newRoleWith(t, at, rpma.Remote, o)
 		r.regions(size, localUsage)
@@ -30,7 +30,7 @@ func flush(o rpma.PeerOptions, why *string) active {
 		wc := r.next(false)
 		r.print("completion: context %d status %d", wc.WRID, wc.Status)
 		if err := r.conn.CompletionErr(&wc); err != nil {
-			*why = err.Error()
+			*reason = err.Error()
 		}
 		r.must(r.conn.Disconnect())
 		return r.end()

@@ -178,9 +178,9 @@ func gidEx(port uint32, index func(*rig.Rig) uint32, flags uint32) func(*rig.Rig
 	return func(r *rig.Rig) error { return verbs.QueryGIDEx(r.Context, port, index(r), new(ibv.GIDEntry), flags) }
 }
 
-func gidTable(room uint64, flags uint32) func(*rig.Rig) error {
+func gidTable(capacity uint64, flags uint32) func(*rig.Rig) error {
 	return func(r *rig.Rig) error {
-		n, err := verbs.QueryGIDTable(r.Context, &rig.Records[ibv.GIDEntry](r, 64)[0], room, flags)
+		n, err := verbs.QueryGIDTable(r.Context, &rig.Records[ibv.GIDEntry](r, 64)[0], capacity, flags)
 		if err == nil && n < 2 {
 			return failed("fewer than two GIDs")
 		}

@@ -282,9 +282,9 @@ func unpolled(f func(*ibv.QP) error) func(*rig.Rig) error {
 		r.Check(status(r.Completion(sends)))
 		r.Check(f(to))
 		for n := 0; ; n++ {
-			_, came, err := rig.Poll(recvs, nothingMore)
+			_, received, err := rig.Poll(recvs, nothingMore)
 			r.Check(err)
-			if !came {
+			if !received {
 				return failed(fmt.Sprintf("%d completions", n))
 			}
 		}

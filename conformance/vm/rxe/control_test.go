@@ -46,11 +46,11 @@ func TestControl(t *testing.T) {
 		}
 		t.Run(c.verb+"/"+c.what, func(t *testing.T) {
 			err := c.call(r.For(t))
-			came := answer(err)
-			if c.what == works && came != absent {
+			got := answer(err)
+			if c.what == works && got != absent {
 				require.NoError(t, err)
 			}
-			table.Rows = append(table.Rows, []string{c.verb, c.what, came, "-"})
+			table.Rows = append(table.Rows, []string{c.verb, c.what, got, "-"})
 		})
 	}
 	check(t, "control", table)
@@ -158,7 +158,7 @@ func answer(err error) string {
 }
 
 // failed returns a failure without an errno: a completion status or an unmet expectation.
-func failed(what string) error { return errors.New(what) }
+func failed(name string) error { return errors.New(name) }
 
 // created destroys a created object, or returns the error of its creation.
 func created[T any](r *rig.Rig, destroy func(*T) error) func(*T, error) error {

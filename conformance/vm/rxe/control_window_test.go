@@ -235,9 +235,9 @@ func (w *windows) post(l *rig.List, qp *ibv.QP, cq *ibv.CQ) error {
 
 // completed returns the status of the next completion as an error.
 func (w *windows) completed(cq *ibv.CQ) error {
-	wc, came, err := rig.Poll(cq, opTimeout)
+	wc, received, err := rig.Poll(cq, opTimeout)
 	w.Check(err)
-	if !came {
+	if !received {
 		return failed("no completion")
 	}
 	return status(wc)

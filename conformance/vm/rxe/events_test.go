@@ -267,9 +267,9 @@ func TestDeviceRemoved(t *testing.T) {
 		note("ibv_alloc_pd", errnoName(created(r, verbs.DeallocPD)(verbs.AllocPD(r.Context))))
 		_, err := l.Post(p.A)
 		note("ibv_post_send", errnoName(err))
-		wc, came, err := rig.Poll(p.ASend, opTimeout/4)
+		wc, received, err := rig.Poll(p.ASend, opTimeout/4)
 		require.NoError(t, err)
-		note("completion", completion(wc, came)[0])
+		note("completion", completion(wc, received)[0])
 	})
 	select {
 	case err := <-removed:

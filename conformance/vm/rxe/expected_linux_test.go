@@ -104,22 +104,22 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	r.Defer(func() { r.Check(verbs.DestroySRQ(srq)) })
 	a, b := r.QP(ibv.QPT_RC, sends, recvs), r.SharingQP(ibv.QPT_RC, r.CQ(16), srq)
 	r.Connect(a, b)
-	here, there := r.Buffer(bufferLen, remote), r.Buffer(bufferLen, remote)
+	local, there := r.Buffer(bufferLen, remote), r.Buffer(bufferLen, remote)
 
 	sges, ops := rig.Records[ibv.SGE](r, 1), rig.Records[ibv.OpsWR](r, 1)
 	sges[0] = there.SGE(0, 64)
 	ops[0] = ibv.OpsWR{WRID: 5, Flags: ibv.OPS_SIGNALED, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 6,
 		SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 9, Mask: ^uint64(0)}}}
 	require.NoError(t, verbs.PostSRQOps(srq, &ops[0], &rig.Records[ibv.Ptr[ibv.OpsWR]](r, 1)[0]))
-	r.Recv(a, 8, here.SGE(256, 64)) // for the receiver's FIN, after it has the data
+	r.Recv(a, 8, local.SGE(256, 64)) // for the receiver's FIN, after it has the data
 
-	copy(here.Bytes[512:], "announced")
-	*(*ibv.TMH)(unsafe.Pointer(&here.Bytes[0])) = ibv.TMH{Opcode: ibv.TMH_RNDV, AppCtx: ibv.ToBE32(99),
+	copy(local.Bytes[512:], "announced")
+	*(*ibv.TMH)(unsafe.Pointer(&local.Bytes[0])) = ibv.TMH{Opcode: ibv.TMH_RNDV, AppCtx: ibv.ToBE32(99),
 		Tag: ibv.ToBE64(9)}
-	*(*ibv.RVH)(unsafe.Pointer(&here.Bytes[16])) = ibv.RVH{VA: ibv.ToBE64(here.Address(512)),
-		RKey: ibv.ToBE32(here.MR.RKey), Len: ibv.ToBE32(9)}
+	*(*ibv.RVH)(unsafe.Pointer(&local.Bytes[16])) = ibv.RVH{VA: ibv.ToBE64(local.Address(512)),
+		RKey: ibv.ToBE32(local.MR.RKey), Len: ibv.ToBE32(9)}
 	l := r.Sends(1)
-	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_SEND, ibv.SEND_SIGNALED, here.SGE(0, 32)
+	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_SEND, ibv.SEND_SIGNALED, local.SGE(0, 32)
 	_, err = l.Post(a)
 	require.NoError(t, err)
 	require.NoError(t, status(r.Completion(sends)))
@@ -129,20 +129,20 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	require.NoError(t, verbs.StartPoll(ex, new(ibv.PollCQAttr)))
 	require.EqualValues(t, 5, ex.WRID, "the tag was added")
 	for _, want := range []struct {
-		what  string
+		name  string
 		flags ibv.WCFlags
 		info  ibv.WCTMInfo
 	}{
 		{"the message that announces has a tag", ibv.WC_TM_MATCH, ibv.WCTMInfo{Tag: 9, Priv: 99}},
 		{"the data has none", ibv.WC_TM_DATA_VALID, ibv.WCTMInfo{}},
 	} {
-		require.NoError(t, verbs.NextPoll(ex), want.what)
-		require.EqualValues(t, 6, ex.WRID, want.what)
+		require.NoError(t, verbs.NextPoll(ex), want.name)
+		require.EqualValues(t, 6, ex.WRID, want.name)
 		flags, err := verbs.WCReadWCFlags(ex)
 		has(t, want.flags, flags, err)
 		info := &ibv.WCTMInfo{Tag: 77, Priv: 77}
 		require.NoError(t, verbs.WCReadTMInfo(ex, info))
-		assert.Equal(t, want.info, *info, want.what)
+		assert.Equal(t, want.info, *info, want.name)
 	}
 	assert.ErrorIs(t, verbs.NextPoll(ex), unix.ENOENT)
 	require.NoError(t, verbs.EndPoll(ex))

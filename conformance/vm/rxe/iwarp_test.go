@@ -33,8 +33,8 @@ func TestTransitionsOnIWARP(t *testing.T) {
 	table := results.Table{Columns: []string{"from", "to", "attributes", "modify", "query"}, Keys: 3}
 	for _, from := range []ibv.QPState{ibv.QPS_RESET, ibv.QPS_INIT, ibv.QPS_RTS, ibv.QPS_ERR} {
 		for _, to := range wanted {
-			for _, what := range []string{"state", "required"} {
-				key := []string{trim(from.String()), trim(to.String()), what}
+			for _, name := range []string{"state", "required"} {
+				key := []string{trim(from.String()), trim(to.String()), name}
 				t.Run(strings.Join(key, "/"), func(t *testing.T) {
 					own := r.For(t)
 					var qp *ibv.QP
@@ -52,7 +52,7 @@ func TestTransitionsOnIWARP(t *testing.T) {
 						}
 					}
 					attr, mask := attributes(r, qp, from, to), ibv.QP_STATE
-					if what == "required" {
+					if name == "required" {
 						mask |= ibv.ModifyQP(ibv.QPT_RC, from, to).Required
 					}
 					err := verbs.ModifyQP(qp, &attr, mask)

@@ -92,7 +92,7 @@ func (c *ends) connected() {
 	c.log = nil
 }
 
-func (c *ends) say(what string, err error) { c.log = append(c.log, what+" "+errnoName(err)) }
+func (c *ends) say(name string, err error) { c.log = append(c.log, name+" "+errnoName(err)) }
 
 // events records the next events, in the order of their ends, and fewer if no more come.
 func (c *ends) events(n int) {
@@ -104,15 +104,15 @@ func (c *ends) events(n int) {
 		if err != nil {
 			break
 		}
-		who := "passive"
+		side := "passive"
 		switch {
 		case e.Listener != nil:
 			c.passive = e.ID
 			c.t.Cleanup(func() { require.NoError(c.t, e.ID.Close()) })
 		case e.ID == c.active:
-			who = "active"
+			side = "active"
 		}
-		text := who + " " + strings.TrimPrefix(e.Type.String(), "RDMA_CM_EVENT_")
+		text := side + " " + strings.TrimPrefix(e.Type.String(), "RDMA_CM_EVENT_")
 		if e.Status != 0 {
 			text += fmt.Sprintf(" status %d", e.Status)
 		}
@@ -133,16 +133,16 @@ func (c *ends) drain(id *cm.ID) {
 }
 
 // polled records the next completion of a queue.
-func (c *ends) polled(what string, cq *rdma.CQ) {
+func (c *ends) polled(name string, cq *rdma.CQ) {
 	ctx, cancel := context.WithTimeout(c.ctx, 3*time.Second)
 	defer cancel()
 	var wc [1]ibv.WC
 	n, err := cq.Wait(ctx, wc[:])
 	if err != nil || n == 0 {
-		c.log = append(c.log, what+" none")
+		c.log = append(c.log, name+" none")
 		return
 	}
-	c.log = append(c.log, what+" "+trim(wc[0].Status.String()))
+	c.log = append(c.log, name+" "+trim(wc[0].Status.String()))
 }
 
 // registered returns memory of an end.

@@ -66,8 +66,8 @@ func check(t *testing.T, table string, now results.Table) {
 		wrong, err = results.UnexplainedNative(table, rig.Kernel(t), now)
 	}
 	require.NoError(t, err)
-	for _, what := range wrong {
-		t.Error(what)
+	for _, desc := range wrong {
+		t.Error(desc)
 	}
 	if rig.Kernel(t) == rig.Soft || rig.Native() && !rig.IWARP() {
 		return

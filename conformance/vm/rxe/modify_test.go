@@ -31,8 +31,8 @@ func TestQPModify(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, cq.Close()) })
 
-	try := func(kind ibv.QPType, from, to ibv.QPState, what string, mask ibv.QPAttrMask) (err error) {
-		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), what}, "/"),
+	try := func(kind ibv.QPType, from, to ibv.QPState, desc string, mask ibv.QPAttrMask) (err error) {
+		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), desc}, "/"),
 			func(t *testing.T) {
 				qp, failure := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
 					Cap: rig.Caps},

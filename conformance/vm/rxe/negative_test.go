@@ -265,8 +265,8 @@ func all(t *testing.T, cq *ibv.CQ, wait time.Duration) string {
 	t.Helper()
 	var statuses []string
 	for {
-		wc, came := poll(t, cq, wait)
-		if !came {
+		wc, received := poll(t, cq, wait)
+		if !received {
 			break
 		}
 		statuses = append(statuses, trim(wc.Status.String()))

@@ -177,13 +177,13 @@ func (s *scene) outcome(t testing.TB, posted error, flags ibv.SendFlags) []strin
 	case flags&ibv.SEND_SIGNALED == 0:
 		wait = unsignalled
 	}
-	sent, came := poll(t, s.p.ASend, wait)
+	sent, ok := poll(t, s.p.ASend, wait)
 	wait = nothingMore
-	if came && sent.Status == ibv.WC_SUCCESS && s.receives() {
+	if ok && sent.Status == ibv.WC_SUCCESS && s.receives() {
 		wait = opTimeout
 	}
 	received, arrived := poll(t, s.p.BRecv, wait)
-	return append(append(completion(sent, came), trim(s.State(s.p.A).String())),
+	return append(append(completion(sent, ok), trim(s.State(s.p.A).String())),
 		append(completion(received, arrived), s.data())...)
 }
 
@@ -198,15 +198,15 @@ func (s *scene) receives() bool {
 
 func poll(t testing.TB, cq *ibv.CQ, wait time.Duration) (ibv.WC, bool) {
 	t.Helper()
-	wc, came, err := rig.Poll(cq, wait)
+	wc, received, err := rig.Poll(cq, wait)
 	require.NoError(t, err)
-	return wc, came
+	return wc, received
 }
 
 // completion returns a completion's status and opcode. The opcode of a failed one is undefined.
-func completion(wc ibv.WC, came bool) []string {
+func completion(wc ibv.WC, received bool) []string {
 	switch {
-	case !came:
+	case !received:
 		return []string{"none", "none"}
 	case wc.Status != ibv.WC_SUCCESS:
 		return []string{trim(wc.Status.String()), "-"}

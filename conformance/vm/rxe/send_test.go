@@ -29,10 +29,10 @@ func TestSend(t *testing.T) {
 	post := map[string]func(*rig.List) error{
 		"function": func(l *rig.List) error { _, err := l.Post(pair.A); return err },
 	}
-	for _, way := range []runtime.Way{runtime.Blocking, runtime.System} {
-		post[way.String()] = func(l *rig.List) error {
+	for _, variant := range []runtime.Way{runtime.Blocking, runtime.System} {
+		post[variant.String()] = func(l *rig.List) error {
 			wr, bad := l.Arguments()
-			return number(way.Call3(slot, address(pair.A), wr, bad))
+			return number(variant.Call3(slot, address(pair.A), wr, bad))
 		}
 	}
 	for name, post := range post {

@@ -27,8 +27,8 @@ func TestModifyQP(t *testing.T) {
 	r := rig.Open(t)
 	cq := r.CQ(16)
 	table := results.Table{Columns: []string{"qp_type", "from", "to", "attributes", "modify"}, Keys: 4}
-	try := func(kind ibv.QPType, from, to ibv.QPState, what string, mask ibv.QPAttrMask) {
-		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), what}, "/"),
+	try := func(kind ibv.QPType, from, to ibv.QPState, desc string, mask ibv.QPAttrMask) {
+		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), desc}, "/"),
 			func(t *testing.T) {
 				own := r.For(t)
 				qp := own.QP(kind, cq, cq)
@@ -41,7 +41,7 @@ func TestModifyQP(t *testing.T) {
 					require.Equal(t, from, own.State(qp), "a rejected transition changed the state")
 				}
 				table.Rows = append(table.Rows, []string{trim(kind.String()), trim(from.String()), trim(to.String()),
-					what,
+					desc,
 					errnoName(err)})
 			})
 	}

@@ -196,29 +196,29 @@ func (u *unreliable) next(t *testing.T, state ibv.QPState) string {
 	const length = 8
 	u.recv(9, u.remote.SGE(secondRecv, 256))
 	u.request(ibv.WR_SEND, length, func(wr *ibv.SendWR) { wr.SGList.Deref().Addr += 128 })
-	sent, came := poll(t, u.pair.ASend, opTimeout)
-	require.True(t, came)
+	sent, received := poll(t, u.pair.ASend, opTimeout)
+	require.True(t, received)
 	require.Equal(t, ibv.WC_SUCCESS, sent.Status)
-	wc, came := poll(t, u.pair.BRecv, more)
-	if !came {
+	wc, received := poll(t, u.pair.BRecv, more)
+	if !received {
 		return "none"
 	}
 	which, at := "first", firstRecv
 	if wc.WRID == 9 {
 		which, at = "second", secondRecv
 	}
-	what := trim(wc.Status.String())
+	name := trim(wc.Status.String())
 	if wc.Status == ibv.WC_SUCCESS {
 		at += u.header()
 		if !bytes.Equal(u.remote.Bytes[at:at+length], u.local.Bytes[128:128+length]) {
-			what += ", wrong data"
+			name += ", wrong data"
 		}
 		if int(wc.ByteLen) != u.header()+length {
-			what += fmt.Sprintf(", %d bytes too many", int(wc.ByteLen)-u.header()-length)
+			name += fmt.Sprintf(", %d bytes too many", int(wc.ByteLen)-u.header()-length)
 		}
 	}
 	if after := u.State(u.pair.B); after != ibv.QPS_RTS {
-		what += ", then " + trim(after.String())
+		name += ", then " + trim(after.String())
 	}
-	return which + ": " + what
+	return which + ": " + name
 }

@@ -23,7 +23,7 @@ func TestWaitForReceive(t *testing.T) {
 	const code, least = 28, 110 * time.Millisecond // 163.84 ms; ticks of an emulated kernel are sometimes late
 	require.NoError(t, verbs.ModifyQP(p.B, &ibv.QPAttr{MinRNRTimer: code}, ibv.QP_MIN_RNR_TIMER))
 	b := r.Buffer(64, ibv.ACCESS_LOCAL_WRITE)
-	began := time.Now()
+	start := time.Now()
 	for id := range uint64(2) {
 		l := r.Sends(1)
 		l.WRs[0].WRID, l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = id, ibv.WR_SEND, ibv.SEND_SIGNALED, b.SGE(0, 8)
@@ -36,7 +36,7 @@ func TestWaitForReceive(t *testing.T) {
 		wc := r.Completion(p.ASend)
 		assert.Equal(t, ibv.WC_SUCCESS, wc.Status)
 		assert.Equal(t, id, wc.WRID)
-		assert.Greater(t, time.Since(began), least)
+		assert.Greater(t, time.Since(start), least)
 		assert.Equal(t, id, r.Completion(p.BRecv).WRID)
 	}
 }

@@ -54,7 +54,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.all[key] = data
 		w.Header().Set("ETag", strconv.Quote(sum(data)))
 	case r.Method == http.MethodPost && upload != "":
-		var whole []byte
+		var complete []byte
 		for i := 1; ; i++ {
 			key := partKey(r.URL.Path, strconv.Itoa(i))
 			part, ok := s.all[key]
@@ -62,9 +62,9 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				break
 			}
 			delete(s.all, key)
-			whole = append(whole, part...)
+			complete = append(complete, part...)
 		}
-		s.all[r.URL.Path] = whole
+		s.all[r.URL.Path] = complete
 	default:
 		data, ok := s.all[r.URL.Path]
 		if !ok {

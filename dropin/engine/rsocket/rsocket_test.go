@@ -49,18 +49,18 @@ var kept sync.Map
 func (p program) call(name string, args ...uint64) (int, error) {
 	n, errno := p.Function(name)(args)
 	for errno == nap.Asleep {
-		taken := ibv.Ptr[nap.Nap](n).Deref()
+		attached := ibv.Ptr[nap.Nap](n).Deref()
 		var b [8]byte
 		var err error
 		for again := true; again; again = err == unix.EINTR { // by a signal of Go's runtime
-			if taken.FDs != nil {
-				_, err = unix.Poll(unsafe.Slice((*unix.PollFd)(taken.FDs), taken.Number), int(taken.Timeout))
+			if attached.FDs != nil {
+				_, err = unix.Poll(unsafe.Slice((*unix.PollFd)(attached.FDs), attached.Number), int(attached.Timeout))
 			} else {
-				_, err = unix.Read(int(taken.File), b[:])
+				_, err = unix.Read(int(attached.File), b[:])
 			}
 		}
 		slept, _ := err.(syscall.Errno)
-		n, errno = nap.Awake([]uint64{taken.ID, uint64(slept)})
+		n, errno = nap.Awake([]uint64{attached.ID, uint64(slept)})
 	}
 	if errno != 0 {
 		assert.EqualValues(p.t, -1, int64(n))
@@ -284,8 +284,8 @@ func TestNames(t *testing.T) {
 	p := newProgram(t)
 	l, address := p.listen()
 	a := uint64(p.must("rsocket", unix.AF_INET6, unix.SOCK_STREAM, 0))
-	own := formatAddress(unix.AF_INET6, netip.MustParseAddrPort("127.0.0.1:4242"))
-	p.must("rbind", a, at(&own[0]), uint64(len(own)))
+	local := formatAddress(unix.AF_INET6, netip.MustParseAddrPort("127.0.0.1:4242"))
+	p.must("rbind", a, at(&local[0]), uint64(len(local)))
 	p.must("rconnect", a, at(&address[0]), uint64(len(address)))
 	from, n := make([]byte, 28), uint32(28)
 	b := uint64(p.must("raccept", l, at(&from[0]), at(&n)))

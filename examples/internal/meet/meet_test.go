@@ -24,10 +24,10 @@ func TestDeviceBeforePeer(t *testing.T) {
 	never := func(net.Conn, bool, bool) error { t.Error("the ends connected"); return nil }
 	for _, o := range []Options{{Device: "soft@192.0.2.77", listen: true}, {Device: "nonesuch", listen: true},
 		{Device: "soft@192.0.2.77", host: "127.0.0.1", port: 1}} {
-		ended := make(chan error, 1)
-		go func() { ended <- o.Run(never) }()
+		done := make(chan error, 1)
+		go func() { done <- o.Run(never) }()
 		select {
-		case err := <-ended:
+		case err := <-done:
 			assert.ErrorContains(t, err, strings.TrimPrefix(o.Device, "soft@"))
 		case <-time.After(10 * time.Second):
 			t.Errorf("%s: Run waits for the other end", o.Device)

@@ -19,7 +19,7 @@ func TestHostilePeers(t *testing.T) {
 		return func(p *peer) { p.sendCommand(command{opcode: registerXferMemory, place: place{address, length, 1}}) }
 	}
 	bytes := func(b ...byte) func(p *peer) { return func(p *peer) { p.send(b) } }
-	whole := func(opcode byte) func(p *peer) {
+	complete := func(opcode byte) func(p *peer) {
 		return func(p *peer) { p.send(append([]byte{0, opcode}, make([]byte, commandSize-2)...)) }
 	}
 	piece := uint32(MinBuffer / pieces)
@@ -31,7 +31,7 @@ func TestHostilePeers(t *testing.T) {
 	}{
 		"an empty command":                {bytes(), both, "a command of 0 bytes"},
 		"half a command":                  {bytes(0, 3), both, "a command of 2 bytes"},
-		"an unknown opcode":               {whole(4), both, "unknown opcode 4"},
+		"an unknown opcode":               {complete(4), both, "unknown opcode 4"},
 		"no memory":                       {lend(4096, 0), both, "lends 0 bytes"},
 		"memory beyond the address space": {lend(^uint64(0), 64<<10), both, "at 0xffffffffffffffff"},
 		"more than there is room for, announced": {func(p *peer) { p.write(0, 1, piece+1) }, both,
@@ -42,8 +42,8 @@ func TestHostilePeers(t *testing.T) {
 		}, both, "wrote 2 bytes, has room for 1"},
 		"less than announced":         {func(p *peer) { p.write(0, 10, 20) }, both, "announced 20 bytes, wrote 10"},
 		"more than announced":         {func(p *peer) { p.write(0, 20, 10) }, both, "announced 10 bytes, wrote 20"},
-		"an answer without a request": {whole(byte(getServerFeature)), clients, "answers no request"},
-		"a server sets features":      {whole(byte(setClientFeature)), clients, "sets features 0x0"},
+		"an answer without a request": {complete(byte(getServerFeature)), clients, "answers no request"},
+		"a server sets features":      {complete(byte(setClientFeature)), clients, "sets features 0x0"},
 		"undefined features": {func(p *peer) { p.sendCommand(command{opcode: setClientFeature, features: 1}) },
 			servers, "sets features 0x1"},
 	} {

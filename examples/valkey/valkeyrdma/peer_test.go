@@ -137,9 +137,9 @@ func (p *peer) receiveSend() {
 func (p *peer) next() command {
 	wc := p.receive()
 	require.Equal(p.t, ibv.WC_RECV, wc.Opcode)
-	what, err := parse(p.command(wc.WRID&^recvBit, wc.ByteLen))
+	name, err := parse(p.command(wc.WRID&^recvBit, wc.ByteLen))
 	require.NoError(p.t, err)
-	return what
+	return name
 }
 
 // send sends bytes as a command.

@@ -76,9 +76,9 @@ func TestSmallWritesDoNotOutrunReceives(t *testing.T) {
 		if wc.Opcode == ibv.WC_RECV_RDMA_WITH_IMM {
 			got++
 		} else {
-			what, err := parse(p.command(wc.WRID&^recvBit, wc.ByteLen))
+			name, err := parse(p.command(wc.WRID&^recvBit, wc.ByteLen))
 			require.NoError(t, err)
-			require.Equal(t, getServerFeature, what.opcode)
+			require.Equal(t, getServerFeature, name.opcode)
 			if got < maxUnansweredData {
 				time.Sleep(50 * time.Millisecond) // time for the client to send too much
 			}

@@ -42,8 +42,8 @@ func command(t *testing.T) func(root string, args ...string) (status int, out, s
 		cmd := exec.Command(binary, append([]string{"--root", root}, args...)...)
 		cmd.Stdout, cmd.Stderr = &out, &stderr
 		if err := cmd.Run(); err != nil {
-			var ended *exec.ExitError
-			require.ErrorAs(t, err, &ended)
+			var exit *exec.ExitError
+			require.ErrorAs(t, err, &exit)
 		}
 		return cmd.ProcessState.ExitCode(), out.String(), stderr.String()
 	}
@@ -294,9 +294,9 @@ func TestBumpOfAnotherProject(t *testing.T) {
 	assert.Equal(t, "9.0", lock.Primary("librpma").Name)
 	assert.Equal(t, primary, lock.Primary("rdma-core").Name)
 	assert.FileExists(t, filepath.Join(at.models(), "librpma-9.0.json"))
-	made, err := os.ReadFile(filepath.Join(root, "generated/rpma/const.go"))
+	generated, err := os.ReadFile(filepath.Join(root, "generated/rpma/const.go"))
 	require.NoError(t, err)
-	assert.Regexp(t, `BUMP_TEST += 9 +// C: RPMA_BUMP_TEST, since 9.0`, string(made))
+	assert.Regexp(t, `BUMP_TEST += 9 +// C: RPMA_BUMP_TEST, since 9.0`, string(generated))
 	status, _, stderr = gen(root, "generate", "--check")
 	assert.Equal(t, 0, status, stderr)
 	status, out, _ = gen(root, "diff", was.Name, "9.0")

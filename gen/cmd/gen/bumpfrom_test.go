@@ -18,12 +18,12 @@ import (
 )
 
 // sourceTree arranges headers as in a source tree, without man pages.
-func sourceTree(t *testing.T, whole string) string {
+func sourceTree(t *testing.T, complete string) string {
 	t.Helper()
 	dir := t.TempDir()
 	require.NoError(t, os.CopyFS(filepath.Join(dir, "libibverbs"),
-		os.DirFS(filepath.Join(whole, "include/infiniband"))))
-	require.NoError(t, os.CopyFS(filepath.Join(dir, "librdmacm"), os.DirFS(filepath.Join(whole, "include/rdma"))))
+		os.DirFS(filepath.Join(complete, "include/infiniband"))))
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "librdmacm"), os.DirFS(filepath.Join(complete, "include/rdma"))))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "CMakeLists.txt"), []byte("set(PACKAGE_VERSION \"99.0\")\n"),
 		0o644))
 	return dir
@@ -34,14 +34,14 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 	slow(t)
 	gen := command(t)
 	root, primary := copied(t)
-	whole := unpacked(t, root, primary, lastMember, oneMore)
-	source := sourceTree(t, whole)
-	require.NoError(t, os.RemoveAll(filepath.Join(whole, "man")))
-	pkgconfig := filepath.Join(whole, "lib/pkgconfig")
+	complete := unpacked(t, root, primary, lastMember, oneMore)
+	source := sourceTree(t, complete)
+	require.NoError(t, os.RemoveAll(filepath.Join(complete, "man")))
+	pkgconfig := filepath.Join(complete, "lib/pkgconfig")
 	require.NoError(t, os.MkdirAll(pkgconfig, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(pkgconfig, "libibverbs.pc"), []byte("Version: 1.20.99.0\n"), 0o644))
 	before := contents(t, root)
-	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(whole, "include")} {
+	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(complete, "include")} {
 		status, out, stderr := gen(root, "bump", from, "--dry-run")
 		assert.Equal(t, 3, status, "%s: %s", name, stderr)
 		assert.Contains(t, out, "→ 99.0: additive", name)
@@ -49,7 +49,7 @@ func TestBumpFromIncompleteSources(t *testing.T) {
 		assert.Contains(t, out, "ibv_device_attr_ex.bump_test", name)
 	}
 	require.Equal(t, before, contents(t, root))
-	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(whole, "include")} {
+	for name, from := range map[string]string{"source tree": source, "no man pages": filepath.Join(complete, "include")} {
 		status, _, stderr := gen(root, "bump", from)
 		require.Equal(t, 3, status, "%s: %s", name, stderr)
 		lock, err := tree{root: root}.lock()

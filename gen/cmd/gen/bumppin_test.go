@@ -246,20 +246,20 @@ func edit(t *testing.T, path, text string) {
 func TestBumpNewHeader(t *testing.T) {
 	gen := command(t)
 	root, primary := copied(t)
-	whole := unpacked(t, root, primary, lastMember, oneMore)
-	edit(t, filepath.Join(whole, "include/infiniband/bumpdv.h"), "#define BUMPDV 1\n")
-	edit(t, filepath.Join(whole, "include/infiniband/private.h"), "#define PRIVATE 1\n")
-	source := sourceTree(t, whole)
+	complete := unpacked(t, root, primary, lastMember, oneMore)
+	edit(t, filepath.Join(complete, "include/infiniband/bumpdv.h"), "#define BUMPDV 1\n")
+	edit(t, filepath.Join(complete, "include/infiniband/private.h"), "#define PRIVATE 1\n")
+	source := sourceTree(t, complete)
 	edit(t, filepath.Join(source, "libibverbs/CMakeLists.txt"),
 		"publish_headers(infiniband\n  verbs.h\n  bumpdv.h\n  )\npublish_internal_headers(infiniband\n  private.h\n  "+
 			")\n")
 	edit(t, filepath.Join(source, "librdmacm/CMakeLists.txt"),
 		"publish_headers(rdma\n  rdma_cma.h\n  )\npublish_headers(infiniband\n  acm.h\n  )\n")
-	require.NoError(t, os.Remove(filepath.Join(whole, "include/infiniband/private.h")))
+	require.NoError(t, os.Remove(filepath.Join(complete, "include/infiniband/private.h")))
 	edit(t, filepath.Join(source, "librdmacm/acm.h"), "#define ACM 1\n")
 	bare := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(bare, "include"), os.DirFS(filepath.Join(whole, "include"))))
-	for name, from := range map[string]string{"with pages": whole, "without pages": bare, "source tree": source} {
+	require.NoError(t, os.CopyFS(filepath.Join(bare, "include"), os.DirFS(filepath.Join(complete, "include"))))
+	for name, from := range map[string]string{"with pages": complete, "without pages": bare, "source tree": source} {
 		status, _, stderr := gen(root, "bump", from, "--release", "99.0")
 		assert.Equal(t, 1, status, name)
 		assert.Contains(t, stderr,

@@ -80,7 +80,7 @@ func TestCloseIsLinear(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			took := func(n int) time.Duration {
+			elapsed := func(n int) time.Duration {
 				parent := named("parent")
 				all := children(n, parent)
 				begin := time.Now()
@@ -89,7 +89,7 @@ func TestCloseIsLinear(t *testing.T) {
 			}
 			var ratio float64
 			for begin, try := time.Now(), 0; try < tries && time.Since(begin) < 20*time.Second; try++ {
-				if ratio = float64(took(many)) / float64(took(few)); ratio < 35 {
+				if ratio = float64(elapsed(many)) / float64(elapsed(few)); ratio < 35 {
 					return
 				}
 			}
@@ -160,13 +160,13 @@ func TestPartialClose(t *testing.T) {
 func TestErrorOfDestroyedObject(t *testing.T) {
 	parent := named("parent")
 	all := append(children(3, parent), parent)
-	late := [2]error{errors.New("first misused"), errors.New("second misused")}
-	for i, err := range late {
+	lateErrors := [2]error{errors.New("first misused"), errors.New("second misused")}
+	for i, err := range lateErrors {
 		all[i].destroy = func() (bool, error) { return true, err }
 	}
 	err := Close(nil, all...)
-	for i := range late {
-		assert.ErrorIs(t, err, late[i])
+	for i := range lateErrors {
+		assert.ErrorIs(t, err, lateErrors[i])
 	}
 	for _, l := range all {
 		assert.True(t, l.IsGone(), l.name)

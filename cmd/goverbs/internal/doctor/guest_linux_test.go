@@ -139,7 +139,7 @@ func TestGuest(t *testing.T) {
 	var restore func()
 	hide := func(pattern string) func() { return func() { restore = hide(t, pattern) } }
 	undo := func() { restore() }
-	elsewhere := program(func(cmd *exec.Cmd) { cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET })
+	otherNamespace := program(func(cmd *exec.Cmd) { cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET })
 	wrong := program(func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "GOVERBS_DEVICE=mlx5_9") })
 	nothing := func() {}
 	const libs = "/usr/lib/x86_64-linux-gnu/"
@@ -167,7 +167,7 @@ func TestGuest(t *testing.T) {
 			false},
 		{"rxe.driver is missing", "libraries.config", hide("/etc/libibverbs.d/rxe.driver"), undo, here, false},
 		{"GOVERBS_DEVICE names no device", "env.device", nothing, nothing, wrong, true},
-		{"another network namespace", "namespace.netdev", nothing, nothing, elsewhere, true},
+		{"another network namespace", "namespace.netdev", nothing, nothing, otherNamespace, true},
 		{"rdma_ucm is unloaded", "modules.ucm",
 			func() { require.NoError(t, unix.DeleteModule("rdma_ucm", 0)) }, nothing, here, true},
 		{"the device is removed", "devices.none", func() { require.NoError(t, netlink.RdmaLinkDel(device)) },

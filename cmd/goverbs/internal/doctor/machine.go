@@ -43,8 +43,8 @@ func (h *Host) checkCounters() (all []Finding) {
 				}
 			}
 			if len(rose) > 0 {
-				what := fmt.Sprintf("%s in %v", strings.Join(rose, ", "), h.Interval)
-				all = append(all, found(kind.id, p.String(), what, "goverbs query "+p.Of.Name))
+				finding := fmt.Sprintf("%s in %v", strings.Join(rose, ", "), h.Interval)
+				all = append(all, found(kind.id, p.String(), finding, "goverbs query "+p.Of.Name))
 			}
 		}
 	})

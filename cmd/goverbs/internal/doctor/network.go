@@ -150,14 +150,14 @@ func (h *Host) checkMTU() (all []Finding) {
 			}
 			for _, size := range []int{4096, 2048, 1024} {
 				if f.MTU >= size && f.MTU < size+headers {
-					what := fmt.Sprintf("MTU %d of %s limits packets to %d bytes", f.MTU, f.Name, size/2)
-					all = append(all, found("mtu.room", p.String(), what, f.Name, strconv.Itoa(size+headers)))
+					finding := fmt.Sprintf("MTU %d of %s limits packets to %d bytes", f.MTU, f.Name, size/2)
+					all = append(all, found("mtu.room", p.String(), finding, f.Name, strconv.Itoa(size+headers)))
 					return
 				}
 			}
 			if f.MTU < 1024+headers {
-				what := fmt.Sprintf("MTU %d of %s", f.MTU, f.Name)
-				all = append(all, found("mtu.small", p.String(), what, f.Name))
+				desc := fmt.Sprintf("MTU %d of %s", f.MTU, f.Name)
+				all = append(all, found("mtu.small", p.String(), desc, f.Name))
 				return
 			}
 		}

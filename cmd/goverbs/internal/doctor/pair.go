@@ -169,14 +169,14 @@ func (x *pair) pings() bool {
 			} // otherwise connecting the peer's queue pair failed: compare the endpoints
 		}
 	}
-	own, other := endpoints(rc)
-	here, there := rdma.GIDAddress(own.GID), rdma.GIDAddress(other.GID)
+	local, remote := endpoints(rc)
+	localAddr, remoteAddr := rdma.GIDAddress(local.GID), rdma.GIDAddress(remote.GID)
 	both := rc.Failure != nil && ud.Failure != nil // the connection manager may use another address
 	switch {
-	case both && here.IsValid() && there.IsValid() && here.Is4() != there.Is4():
-		x.found("pair.gid", fmt.Sprintf("here %v, peer %v", here, there), "")
-	case both && here.IsValid() && there.IsValid() && rc.Failure.Step != "create the queue pair":
-		x.noPackets(rc.Failure, here, there)
+	case both && localAddr.IsValid() && remoteAddr.IsValid() && localAddr.Is4() != remoteAddr.Is4():
+		x.found("pair.gid", fmt.Sprintf("here %v, peer %v", localAddr, remoteAddr), "")
+	case both && localAddr.IsValid() && remoteAddr.IsValid() && rc.Failure.Step != "create the queue pair":
+		x.noPackets(rc.Failure, localAddr, remoteAddr)
 	case both:
 		x.found("pair.roce", rc.Failure.What, fixes(rc.Failure))
 	default:
@@ -212,21 +212,21 @@ func isConsequence(cm, rc, ud *ping.Failure) bool {
 
 // noPackets finds out why no RoCE packet arrives. A TCP connection between the addresses of the GIDs shows whether only
 // RoCE is blocked.
-func (x *pair) noPackets(f *ping.Failure, here, there netip.Addr) {
-	tcpErr := x.probes.TCP(x.ctx, here, there, x.o.Port)
-	udpErr := x.probes.UDP(x.ctx, there.String())
+func (x *pair) noPackets(f *ping.Failure, local, remote netip.Addr) {
+	tcpErr := x.probes.TCP(x.ctx, local, remote, x.o.Port)
+	udpErr := x.probes.UDP(x.ctx, remote.String())
 	switch {
 	case tcpErr == nil && errors.Is(udpErr, syscall.EPERM):
 		x.found("pair.firewall", "it runs on this host", "on this host")
 	case tcpErr == nil && udpErr != nil:
-		x.found("pair.firewall", "packets are rejected", "on "+there.String()+" and between the hosts")
+		x.found("pair.firewall", "packets are rejected", "on "+remote.String()+" and between the hosts")
 	case tcpErr == nil:
 		x.found("pair.firewall", "TCP works between the same addresses",
 			"on both hosts and between them")
 	case errors.Is(tcpErr, syscall.ECONNREFUSED) && errors.Is(udpErr, syscall.ECONNREFUSED):
-		x.found("pair.refused", there.String(), there)
+		x.found("pair.refused", remote.String(), remote)
 	case !errors.Is(tcpErr, syscall.ECONNREFUSED):
-		x.found("pair.address", fmt.Sprintf("from %v to %v: %v", here, there, tcpErr), there, there, here)
+		x.found("pair.address", fmt.Sprintf("from %v to %v: %v", local, remote, tcpErr), remote, remote, local)
 	default:
 		x.found("pair.roce", f.What, fixes(f))
 	}
@@ -238,10 +238,10 @@ func fixes(f *ping.Failure) string {
 }
 
 // endpoints returns the endpoints of both ends.
-func endpoints(r *ping.Result) (own, other rdma.Endpoint) {
-	_ = own.UnmarshalText([]byte(r.Own)) // stays zero on failure
-	_ = other.UnmarshalText([]byte(r.Other))
-	return own, other
+func endpoints(r *ping.Result) (local, remote rdma.Endpoint) {
+	_ = local.UnmarshalText([]byte(r.Own)) // stays zero on failure
+	_ = remote.UnmarshalText([]byte(r.Other))
+	return local, remote
 }
 
 // keys compares P_Keys: two ports need a common partition in which at least one is a full member.
@@ -265,18 +265,18 @@ func (x *pair) keys() {
 
 // mtu finds the largest packets that arrive, starting from the smaller MTU of both ports.
 func (x *pair) mtu() {
-	own, other := endpoints(x.of(ping.RC))
-	if own.MTU == 0 || other.MTU == 0 {
+	local, remote := endpoints(x.of(ping.RC))
+	if local.MTU == 0 || remote.MTU == 0 {
 		return
 	}
-	most := min(own.MTU, other.MTU)
-	if own.MTU != other.MTU {
+	most := min(local.MTU, remote.MTU)
+	if local.MTU != remote.MTU {
 		where := "this host"
-		if other.MTU < own.MTU {
+		if remote.MTU < local.MTU {
 			where = x.o.Peer
 		}
-		x.found("pair.mtus", fmt.Sprintf("here %d, peer %d", rdma.MTUBytes(own.MTU), rdma.MTUBytes(other.MTU)),
-			strconv.Itoa(rdma.MTUBytes(max(own.MTU, other.MTU))+headers), where)
+		x.found("pair.mtus", fmt.Sprintf("here %d, peer %d", rdma.MTUBytes(local.MTU), rdma.MTUBytes(remote.MTU)),
+			strconv.Itoa(rdma.MTUBytes(max(local.MTU, remote.MTU))+headers), where)
 	}
 	for m := most; m >= ibv.MTU_256; m-- {
 		o := x.o
@@ -289,8 +289,8 @@ func (x *pair) mtu() {
 			x.report.Pair.PathMTU = rdma.MTUBytes(m)
 			if m < most {
 				passes, fails := rdma.MTUBytes(m), rdma.MTUBytes(m+1)
-				what := fmt.Sprintf("packets of %d bytes arrive, packets of %d do not", passes, fails)
-				x.found("pair.mtu", what, strconv.Itoa(rdma.MTUBytes(most)+headers), strconv.Itoa(passes))
+				finding := fmt.Sprintf("packets of %d bytes arrive, packets of %d do not", passes, fails)
+				x.found("pair.mtu", finding, strconv.Itoa(rdma.MTUBytes(most)+headers), strconv.Itoa(passes))
 			}
 			return
 		}

@@ -130,19 +130,19 @@ func TestPair(t *testing.T) {
 		Log: func(string) {}}
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
 	o := ping.Options{Device: "soft@127.79.1.2", GIDIndex: -1, Peer: "127.79.1.1", Port: 18597, CMPort: 17175, Size: 64,
 		Timeout: 5e9}
 	r := &Report{}
 	require.NoError(t, ExaminePair(ctx, Real, o, r))
 	assert.Empty(t, r.Findings)
-	own, other := endpoints(&r.Pair.Pings.Results[0])
-	assert.NotZero(t, own.MTU)
-	assert.Equal(t, own.MTU, other.MTU)
+	local, remote := endpoints(&r.Pair.Pings.Results[0])
+	assert.NotZero(t, local.MTU)
+	assert.Equal(t, local.MTU, remote.MTU)
 	assert.GreaterOrEqual(t, r.Pair.PathMTU, 1024)
 	cancel()
-	require.NoError(t, <-ended)
+	require.NoError(t, <-done)
 
 	r = &Report{}
 	o.Timeout = 1e9
@@ -191,8 +191,8 @@ func TestFailingPairs(t *testing.T) {
 			Log: func(string) {}}
 		require.NoError(t, s.Listen())
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- s.Run(ctx) }()
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
 		require.NoError(t, soft.Wired().SetFaults(soft.Faults{Drop: 1}))
 		o := ping.Options{Device: "soft@127.79.1.2", GIDIndex: -1, Peer: "127.79.1.4", Port: 18598, CMPort: 17176,
 			Size: 64, Timeout: time.Second}
@@ -200,7 +200,7 @@ func TestFailingPairs(t *testing.T) {
 		err := ExaminePair(t.Context(), Real, o, r)
 		require.NoError(t, soft.Wired().SetFaults(soft.Faults{}))
 		cancel()
-		<-ended
+		<-done
 		require.NoError(t, err)
 		require.Len(t, r.Findings, 1, "%+v", r.Findings)
 		assert.Equal(t, "pair.firewall", r.Findings[0].Cause)

@@ -146,8 +146,8 @@ func (h *Host) checkLibraries() (all []Finding) {
 	case cm == "":
 		all = append(all, found("libraries.cm", "this host", ""))
 	case release != "" && other != "" && major(release) != major(other):
-		what := fmt.Sprintf("libibverbs %s, librdmacm %s", release, other)
-		all = append(all, found("libraries.skew", cm, what, "goverbs itself works with both"))
+		finding := fmt.Sprintf("libibverbs %s, librdmacm %s", release, other)
+		all = append(all, found("libraries.skew", cm, finding, "goverbs itself works with both"))
 	}
 	seen := map[string]bool{}
 	for _, d := range h.all() {
@@ -208,8 +208,8 @@ func (h *Host) provider(verbs string, d *sysfs.Device) []Finding {
 	if !h.has(dir + "/" + name) {
 		for _, other := range h.list(dir) {
 			if strings.HasPrefix(other, "lib"+d.Provider+"-rdmav") {
-				what := fmt.Sprintf("found /%s/%s, libibverbs needs %s", dir, other, name)
-				return []Finding{found("libraries.skew", d.Name, what,
+				finding := fmt.Sprintf("found /%s/%s, libibverbs needs %s", dir, other, name)
+				return []Finding{found("libraries.skew", d.Name, finding,
 					"A provider library works with one release only")}
 			}
 		}

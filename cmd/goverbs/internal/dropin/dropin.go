@@ -33,8 +33,8 @@ func Find() (string, error) {
 			return path, nil
 		}
 	}
-	if own, err := os.Executable(); err == nil {
-		if path, ok := try(filepath.Dir(own)); ok {
+	if executable, err := os.Executable(); err == nil {
+		if path, ok := try(filepath.Dir(executable)); ok {
 			return path, nil
 		}
 	}

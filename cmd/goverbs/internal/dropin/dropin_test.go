@@ -13,8 +13,8 @@ import (
 
 // TestFind checks the documented places and that relative paths are ignored.
 func TestFind(t *testing.T) {
-	here, elsewhere := t.TempDir(), t.TempDir()
-	t.Chdir(here)
+	thisDir, otherDir := t.TempDir(), t.TempDir()
+	t.Chdir(thisDir)
 	script := func(path ...string) string {
 		name := filepath.Join(filepath.Join(path...), runner)
 		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
@@ -22,7 +22,7 @@ func TestFind(t *testing.T) {
 		return name
 	}
 	for _, dir := range []string{".", "bin", "bin/dropin", "lib/goverbs"} {
-		script(here, dir)
+		script(thisDir, dir)
 	}
 	for _, path := range []string{"/nowhere", "", ".", "bin", ":bin/dropin"} {
 		t.Setenv("PATH", path)
@@ -34,13 +34,13 @@ func TestFind(t *testing.T) {
 	t.Setenv("GOVERBS_LIBRARIES", "bin/dropin")
 	found, err := Find()
 	assert.ErrorContains(t, err, `GOVERBS_LIBRARIES: "bin/dropin": not an absolute path`, found)
-	in := script(elsewhere)
-	t.Setenv("GOVERBS_LIBRARIES", elsewhere)
+	in := script(otherDir)
+	t.Setenv("GOVERBS_LIBRARIES", otherDir)
 	found, err = Find()
 	require.NoError(t, err)
 	assert.Equal(t, in, found)
 	t.Setenv("GOVERBS_LIBRARIES", "")
-	t.Setenv("PATH", elsewhere)
+	t.Setenv("PATH", otherDir)
 	found, err = Find()
 	require.NoError(t, err)
 	assert.Equal(t, in, found)

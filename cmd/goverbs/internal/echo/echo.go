@@ -114,9 +114,9 @@ func RunClient(ctx context.Context, address string, from io.Reader, to io.Writer
 	if r.Returned, err = io.Copy(to, c); err == nil {
 		err = <-sent
 	}
-	if ended := ctx.Err(); ended != nil {
+	if cause := ctx.Err(); cause != nil {
 		c.Close()
-		return nil, ended
+		return nil, cause
 	}
 	if err := errors.Join(err, c.Close()); err != nil {
 		return nil, err

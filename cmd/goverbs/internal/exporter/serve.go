@@ -102,10 +102,10 @@ func ServeOn(ctx context.Context, listener net.Listener, from Source) error {
 	server := &http.Server{Handler: Handler(from), ReadHeaderTimeout: headerTime, ReadTimeout: headerTime,
 		WriteTimeout: scrapeTime + headerTime, IdleTimeout: headerTime, MaxHeaderBytes: maxHeader,
 		ConnState: new(connLimit).stateChanged}
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
 	select {
-	case err := <-ended:
+	case err := <-done:
 		return err
 	case <-ctx.Done():
 	}

@@ -28,15 +28,15 @@ import (
 // startServer starts a server and returns its address and a function that stops it.
 func startServer(t *testing.T) (address string, end func() error) {
 	ctx, cancel := context.WithCancel(t.Context())
-	at, ended := make(chan string, 1), make(chan error, 1)
+	at, done := make(chan string, 1), make(chan error, 1)
 	collector := &Collector{Host: simulatedHost(t), By: "name", Processes: 50}
 	go func() {
-		ended <- Serve(ctx, "127.0.0.1:0", collector, func(a net.Addr) { at <- a.String() })
+		done <- Serve(ctx, "127.0.0.1:0", collector, func(a net.Addr) { at <- a.String() })
 	}()
 	t.Cleanup(cancel)
 	return <-at, func() error {
 		cancel()
-		return <-ended
+		return <-done
 	}
 }
 
@@ -187,10 +187,10 @@ func TestHostile(t *testing.T) {
 	_, err = slow.Write([]byte("GET /metrics HTTP/1.1\r\n"))
 	require.NoError(t, err)
 	require.NoError(t, slow.SetReadDeadline(time.Now().Add(headerTime+30*time.Second)))
-	began := time.Now()
+	start := time.Now()
 	_, _ = io.ReadAll(slow)
-	assert.GreaterOrEqual(t, time.Since(began), headerTime/2)
-	assert.Less(t, time.Since(began), headerTime+30*time.Second, "it was cut off")
+	assert.GreaterOrEqual(t, time.Since(start), headerTime/2)
+	assert.Less(t, time.Since(start), headerTime+30*time.Second, "it was cut off")
 	http.DefaultClient.CloseIdleConnections()
 	assert.NoError(t, end())
 }

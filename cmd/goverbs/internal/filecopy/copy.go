@@ -85,8 +85,8 @@ const longestAnswer = 4096
 
 // parseAnswer decodes a receiver's message about a file of the given size.
 func parseAnswer(b []byte, size uint64) (*rpma.RemoteMR, error) {
-	if why, is := bytes.CutPrefix(b, []byte(refusal)); is {
-		return nil, fmt.Errorf("receiver refused the file: %q", why)
+	if reason, is := bytes.CutPrefix(b, []byte(refusal)); is {
+		return nil, fmt.Errorf("receiver refused the file: %q", reason)
 	}
 	location, is := bytes.CutPrefix(b, []byte(acceptance))
 	if !is {

@@ -55,18 +55,18 @@ var noLinks = []error{unix.EPERM, unix.EOPNOTSUPP, unix.ENOSYS}
 
 // rename replaces link on such a file system. It checks the identity of the file before and after.
 func (d *destination) rename(name string) error {
-	own, err := d.file.Stat()
+	temporary, err := d.file.Stat()
 	if err != nil {
 		return err
 	}
-	if now, err := os.Lstat(d.aside); err != nil || !os.SameFile(own, now) {
+	if now, err := os.Lstat(d.aside); err != nil || !os.SameFile(temporary, now) {
 		return fmt.Errorf("rename: %q: file was replaced by another program", d.aside)
 	}
 	if err := unix.Renameat2(unix.AT_FDCWD, d.aside, unix.AT_FDCWD, name, unix.RENAME_NOREPLACE); err != nil {
 		return fmt.Errorf("rename: %q: %w", name, err)
 	}
 	d.aside = ""
-	if now, err := os.Lstat(name); err != nil || !os.SameFile(own, now) {
+	if now, err := os.Lstat(name); err != nil || !os.SameFile(temporary, now) {
 		return fmt.Errorf("rename: %q: file was replaced by another program; do not use it", name)
 	}
 	return nil

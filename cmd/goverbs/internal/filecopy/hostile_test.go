@@ -21,20 +21,20 @@ import (
 // startReceiver starts a receiver and returns its address and its result. It sends the reasons of refusals to refused,
 // which may be nil.
 func startReceiver(t *testing.T, name string, refused chan<- error) (address string, end <-chan error) {
-	at, received := make(chan string, 1), make(chan error, 1)
+	at, done := make(chan string, 1), make(chan error, 1)
 	go func() {
 		_, err := Receive(t.Context(), "127.0.0.1:0", name, 1<<30, func(address string) { at <- address },
-			func(why error) {
+			func(reason error) {
 				if refused != nil {
-					refused <- why
+					refused <- reason
 				}
 			})
-		received <- err
+		done <- err
 	}()
 	select {
 	case address := <-at:
-		return address, received
-	case err := <-received:
+		return address, done
+	case err := <-done:
 		require.Fail(t, "the receiver stopped", err)
 		return "", nil
 	}
@@ -101,11 +101,11 @@ func TestUnknownAnswer(t *testing.T) {
 		endpoint, err := peer.Listen(t.Context(), "127.0.0.1:0")
 		require.NoError(t, err)
 		open.add(endpoint)
-		ended := make(chan error, 1)
+		done := make(chan error, 1)
 		from := file(t, "").Name()
 		go func() {
 			_, err := Send(t.Context(), from, endpoint.Addr().String(), nothing)
-			ended <- err
+			done <- err
 		}()
 		request, err := endpoint.NextConnRequest(t.Context(), config)
 		require.NoError(t, err)
@@ -119,12 +119,12 @@ func TestUnknownAnswer(t *testing.T) {
 		copy(memory.Bytes(), first)
 		require.NoError(t, conn.Send(memory, 0, uint64(len(first)), rpma.OnError, sent))
 		if first != acceptance {
-			assert.ErrorContains(t, <-ended, "peer is not goverbs cp --listen")
+			assert.ErrorContains(t, <-done, "peer is not goverbs cp --listen")
 			continue
 		}
 		require.NoError(t, r.await(t.Context(), received))
 		require.NoError(t, conn.SendWithImm(nil, 0, 0, rpma.Always, 7, sent))
-		assert.ErrorContains(t, <-ended, "unknown answer 7")
+		assert.ErrorContains(t, <-done, "unknown answer 7")
 	}
 }
 
@@ -164,12 +164,12 @@ func TestReceiverGone(t *testing.T) {
 	endpoint, err := peer.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
 	open.add(endpoint)
-	ended := make(chan error, 1)
+	done := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	go func() {
 		_, err := Send(ctx, file(t, "right").Name(), endpoint.Addr().String(), nothing)
-		ended <- err
+		done <- err
 	}()
 	request, err := endpoint.NextConnRequest(t.Context(), config)
 	require.NoError(t, err)
@@ -179,12 +179,12 @@ func TestReceiverGone(t *testing.T) {
 	require.NoError(t, (&receiver{conn: conn}).confirmed(t.Context()))
 	time.Sleep(5 * probeInterval)
 	select {
-	case err := <-ended:
+	case err := <-done:
 		require.Fail(t, "a silent receiver is still connected", err)
 	default:
 	}
 	require.NoError(t, conn.Close())
-	assert.ErrorContains(t, <-ended, "connection to the receiver lost")
+	assert.ErrorContains(t, <-done, "connection to the receiver lost")
 }
 
 // TestInvalidSenders checks that invalid requests, offers that are too large, and unconfirmed offers neither stop a

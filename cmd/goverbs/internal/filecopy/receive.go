@@ -22,7 +22,7 @@ import (
 // bytes. It handles several requests at once, with a limit per host; the first sender that confirms its request is
 // accepted.
 func Receive(ctx context.Context, address, name string, most uint64, ready func(address string),
-	refused func(why error)) (result *Result, err error) {
+	refused func(reason error)) (result *Result, err error) {
 	if _, err := os.Lstat(name); !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%q already exists; remove it or give another name", name)
 	}
@@ -58,7 +58,7 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 		}
 		return into, err
 	}
-	var began error
+	var startErr error
 	free := places.New(handshakes, handshakes)
 	for {
 		var request *rpma.ConnRequest
@@ -70,7 +70,7 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 			received, err := r.serve(ctx, accepting, request)
 			switch {
 			case r.began:
-				result, began = received, err
+				result, startErr = received, err
 			case accepting.Err() == nil:
 				reporting.Lock()
 				defer reporting.Unlock()
@@ -80,8 +80,8 @@ func Receive(ctx context.Context, address, name string, most uint64, ready func(
 	}
 	stop()
 	free.Wait()
-	if result != nil || began != nil {
-		return result, began
+	if result != nil || startErr != nil {
+		return result, startErr
 	}
 	return nil, err
 }
@@ -162,8 +162,8 @@ func (r *receiver) confirmed(ctx context.Context) error {
 }
 
 // refuse sends the reason of a refusal.
-func (r *receiver) refuse(ctx context.Context, memory *rpma.MR, why string) error {
-	n := copy(memory.Bytes(), refusal+why)
+func (r *receiver) refuse(ctx context.Context, memory *rpma.MR, reason string) error {
+	n := copy(memory.Bytes(), refusal+reason)
 	if err := r.conn.Send(memory, 0, uint64(n), rpma.Always, sent); err != nil {
 		return err
 	}

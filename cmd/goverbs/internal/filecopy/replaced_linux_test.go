@@ -130,13 +130,13 @@ func TestReplacedName(t *testing.T) {
 func TestSendPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, unix.Mkfifo(name, 0o600))
-	ended := make(chan error, 1)
+	done := make(chan error, 1)
 	go func() {
 		_, err := Send(t.Context(), name, "127.0.0.1", nil)
-		ended <- err
+		done <- err
 	}()
 	select {
-	case err := <-ended:
+	case err := <-done:
 		assert.ErrorContains(t, err, "is not a regular file")
 	case <-time.After(time.Minute):
 		t.Error("still waiting for a writer")

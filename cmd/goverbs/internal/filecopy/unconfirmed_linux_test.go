@@ -22,13 +22,13 @@ func TestUnconfirmedSenders(t *testing.T) {
 	defer func(d time.Duration) { confirmTime = d }(confirmTime)
 	confirmTime = time.Hour
 	t.Setenv("GOVERBS_DEVICE", "soft@127.47.1.1")
-	name, at, ended := filepath.Join(t.TempDir(), "to"), make(chan string, 1), make(chan error, 1)
+	name, at, done := filepath.Join(t.TempDir(), "to"), make(chan string, 1), make(chan error, 1)
 	go func() {
 		_, err := Receive(t.Context(), "127.47.1.1:0", name, 1<<30, func(address string) { at <- address },
-			func(why error) {
-				assert.NoError(t, why)
+			func(reason error) {
+				assert.NoError(t, reason)
 			})
-		ended <- err
+		done <- err
 	}()
 	address := <-at
 	unconfirmed.Requests(t, "127.47.1.2", netip.MustParseAddrPort(address), 40, offer{size: 1 << 30}.marshal())
@@ -36,7 +36,7 @@ func TestUnconfirmedSenders(t *testing.T) {
 	_, err := Send(t.Context(), file(t, "right").Name(), address, nothing)
 	require.NoError(t, err)
 	select {
-	case err := <-ended:
+	case err := <-done:
 		require.NoError(t, err)
 	case <-time.After(time.Minute):
 		t.Fatal("the receiver is still running")

@@ -144,24 +144,24 @@ func (g *Gateway) Address() (address, metrics string) {
 // Run serves until the context ends. It then rejects new transfers, waits up to Options.Grace for transfers and
 // requests in progress, and closes everything.
 func (g *Gateway) Run(ctx context.Context) error {
-	ended := make(chan error, 2)
+	done := make(chan error, 2)
 	serving := 1
 	go func() {
 		if g.server.TLSConfig != nil {
-			ended <- g.server.ServeTLS(g.listener, "", "")
+			done <- g.server.ServeTLS(g.listener, "", "")
 		} else {
-			ended <- g.server.Serve(g.listener)
+			done <- g.server.Serve(g.listener)
 		}
 	}()
 	watched, unwatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer unwatch()
 	if g.metrics != nil {
 		serving++
-		go func() { ended <- exporter.ServeOn(watched, g.metrics, g) }()
+		go func() { done <- exporter.ServeOn(watched, g.metrics, g) }()
 	}
 	var errs []error
 	select {
-	case err := <-ended:
+	case err := <-done:
 		serving--
 		errs = append(errs, err)
 	case <-ctx.Done():
@@ -176,7 +176,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	unwatch()
 	errs = append(errs, g.close())
 	for range serving {
-		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+		if err := <-done; !errors.Is(err, http.ErrServerClosed) {
 			errs = append(errs, err)
 		}
 	}

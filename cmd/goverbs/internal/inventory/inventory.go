@@ -52,11 +52,11 @@ func List() (*Devices, error) {
 		return nil, err
 	}
 	d := &Devices{Devices: []Device{}, Library: Library()}
-	there, err := Kernel()
-	for _, one := range there {
+	kernelDevices, err := Kernel()
+	for _, one := range kernelDevices {
 		d.Devices = append(d.Devices, fromKernel(one, err))
 	}
-	if err != nil && len(there) == 0 {
+	if err != nil && len(kernelDevices) == 0 {
 		d.Native = err.Error()
 	}
 	for _, i := range infos {
@@ -161,8 +161,8 @@ func GIDsOf(name string) (GIDs, error) {
 		return nil, err
 	}
 	all := GIDs{}
-	there, _ := Kernel()
-	for _, one := range there {
+	kernelDevices, _ := Kernel()
+	for _, one := range kernelDevices {
 		all = append(all, GIDsFromKernel(one)...)
 	}
 	for _, i := range infos {

@@ -37,8 +37,8 @@ var states = map[string]ibv.PortState{"DOWN": ibv.PORT_DOWN, "INIT": ibv.PORT_IN
 	"ACTIVE": ibv.PORT_ACTIVE, "ACTIVE_DEFER": ibv.PORT_ACTIVE_DEFER}
 
 // fromKernel returns a device from sysfs, which lacks the MTU.
-func fromKernel(d *sysfs.Device, why error) Device {
-	e := Device{Name: d.Name, GUID: d.GUID, Transport: ibv.TRANSPORT_UNKNOWN, Ports: []Port{}, Error: why.Error()}
+func fromKernel(d *sysfs.Device, reason error) Device {
+	e := Device{Name: d.Name, GUID: d.GUID, Transport: ibv.TRANSPORT_UNKNOWN, Ports: []Port{}, Error: reason.Error()}
 	for _, p := range d.Ports {
 		one := Port{Number: uint8(p.Number), State: states[p.State]}
 		switch {

@@ -70,13 +70,13 @@ func checkOpen(t *testing.T, r, w *os.File, leaving string) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	require.NoError(t, w.Close())
-	ended := make(chan time.Time, 1)
+	done := make(chan time.Time, 1)
 	go func() {
 		_, _ = r.Read(make([]byte, 1))
-		ended <- time.Now()
+		done <- time.Now()
 	}()
 	select {
-	case <-ended:
+	case <-done:
 		t.Error("the descriptor is closed")
 	case <-time.After(100 * time.Millisecond):
 	}
@@ -85,7 +85,7 @@ func checkOpen(t *testing.T, r, w *os.File, leaving string) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Wait())
 	select {
-	case <-ended:
+	case <-done:
 	case <-time.After(10 * time.Second):
 		assert.Fail(t, "the descriptor stays open")
 	}

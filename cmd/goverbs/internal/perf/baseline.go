@@ -56,22 +56,22 @@ type baseline struct {
 }
 
 // prepareBaseline exchanges tokens and the port of the baseline.
-func (o *Options) prepareBaseline(ctx context.Context, l link, own netip.Addr) (b *baseline, err error) {
+func (o *Options) prepareBaseline(ctx context.Context, l link, local netip.Addr) (b *baseline, err error) {
 	b = &baseline{Options: o, ctx: ctx}
-	mine, theirs := make([]byte, tokenBytes), make([]byte, tokenBytes)
-	if _, err := rand.Read(mine); err != nil {
+	ours, remote := make([]byte, tokenBytes), make([]byte, tokenBytes)
+	if _, err := rand.Read(ours); err != nil {
 		return nil, err
 	}
-	if err := swap(l, o.client(), mine, theirs); err != nil {
+	if err := swap(l, o.client(), ours, remote); err != nil {
 		return nil, fmt.Errorf("exchange of tokens: %w", err)
 	}
 	var port, given [8]byte
 	if o.client() {
-		b.token = append(mine, theirs...)
+		b.token = append(ours, remote...)
 	} else {
-		b.token = append(theirs, mine...)
+		b.token = append(remote, ours...)
 		var config net.ListenConfig
-		if b.wait, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(own, 0).String()); err == nil {
+		if b.wait, err = config.Listen(ctx, "tcp", netip.AddrPortFrom(local, 0).String()); err == nil {
 			binary.BigEndian.PutUint64(port[:], uint64(b.wait.Addr().(*net.TCPAddr).Port))
 		}
 	}
@@ -167,7 +167,7 @@ func (b *baseline) connect() (*net.TCPConn, error) {
 }
 
 // tcpRows measures the baseline if either end requests it. Otherwise it returns the reason.
-func (r *rig) tcpRows(ctx context.Context, l link, t terms) (rows []*Row, why string, err error) {
+func (r *rig) tcpRows(ctx context.Context, l link, t terms) (rows []*Row, reason string, err error) {
 	if !r.o.TCP && !t.tcp {
 		return nil, "", nil
 	}
@@ -184,7 +184,7 @@ func (r *rig) tcpRows(ctx context.Context, l link, t terms) (rows []*Row, why st
 		return nil, "", context.Cause(ctx)
 	}
 	if bad != nil {
-		rows, why = nil, "no TCP baseline: "+bad.Error()
+		rows, reason = nil, "no TCP baseline: "+bad.Error()
 	}
-	return rows, why, swap(l, r.o.client(), make([]byte, tokenBytes), make([]byte, tokenBytes))
+	return rows, reason, swap(l, r.o.client(), make([]byte, tokenBytes), make([]byte, tokenBytes))
 }

@@ -30,13 +30,13 @@ func (t *test) both(size int) (*Row, error) {
 	if err := t.sync(); err != nil {
 		return nil, err
 	}
-	began := time.Now()
+	start := time.Now()
 	row, err := t.stream(size)
 	if err != nil || t.ctx.Err() != nil {
 		return row, err
 	}
 	// The peer sends as many messages at its own rate.
-	return row, t.withTimeout(o.Silence+10*time.Since(began), func() error {
+	return row, t.withTimeout(o.Silence+10*time.Since(start), func() error {
 		if o.All {
 			if err := t.wait(t.l); err != nil {
 				return err
@@ -48,14 +48,14 @@ func (t *test) both(size int) (*Row, error) {
 
 // withPeers exchanges results with the peer and adds the peer's.
 func (r *Row) withPeers(l link, client bool) error {
-	theirs, err := swapOutcomes(l, client, r.outcome())
+	remote, err := swapOutcomes(l, client, r.outcome())
 	if err != nil {
 		return err
 	}
-	if !(theirs.rate >= 0 && theirs.rate < 1e12) { // rejects NaN, too
-		return fmt.Errorf("invalid rate from the peer: %v million messages per second", theirs.rate)
+	if !(remote.rate >= 0 && remote.rate < 1e12) { // rejects NaN, too
+		return fmt.Errorf("invalid rate from the peer: %v million messages per second", remote.rate)
 	}
-	r.add(theirs.rate * 1e6)
+	r.add(remote.rate * 1e6)
 	return nil
 }
 
@@ -65,7 +65,7 @@ const lossTimeout = 10 * time.Second
 // exchange sends and receives. The server starts when the first message arrives.
 func (t *test) exchange(size int) (*Row, error) {
 	o := t.o
-	last, total, until := t.last(), o.Iterations*o.QPs, t.deadline()
+	last, total, deadline := t.last(), o.Iterations*o.QPs, t.deadline()
 	m, started, arrived, through, heard := begin(), o.client(), 0, 0, time.Now()
 	for o.Duration != 0 || through < len(t.ends) || arrived < total {
 		if started {
@@ -90,7 +90,7 @@ func (t *test) exchange(size int) (*Row, error) {
 			return nil, err
 		}
 		through += t.sent(out, last)
-		if t.over(until) {
+		if t.over(deadline) {
 			break
 		}
 		if in+out > 0 {

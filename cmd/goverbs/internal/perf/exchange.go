@@ -32,14 +32,14 @@ type link interface {
 }
 
 // swap exchanges messages of equal size.
-func swap(l link, client bool, mine, theirs []byte) error {
+func swap(l link, client bool, local, remote []byte) error {
 	if client {
-		return errors.Join(l.send(mine), l.receive(theirs))
+		return errors.Join(l.send(local), l.receive(remote))
 	}
-	if err := l.receive(theirs); err != nil {
+	if err := l.receive(remote); err != nil {
 		return err
 	}
-	return l.send(mine)
+	return l.send(local)
 }
 
 // tcp is a link over TCP.
@@ -79,8 +79,8 @@ func (t tcp) send(message []byte) error {
 func (t tcp) receive(message []byte) error {
 	_, err := io.ReadFull(t.in, message[:1])
 	if err == nil {
-		late := time.AfterFunc(messageTimeout, func() { t.end(errOther) })
-		defer late.Stop()
+		timer := time.AfterFunc(messageTimeout, func() { t.end(errOther) })
+		defer timer.Stop()
 		_, err = io.ReadFull(t.in, message[1:])
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -177,11 +177,11 @@ type terms struct {
 
 // agree exchanges versions, page and cache line sizes, and MTUs; mtu is that of this end.
 func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
-	client, mine, theirs := o.client(), o.markedVersion(version), make([]byte, 16)
-	if err = swap(l, client, mine, theirs); err != nil {
+	client, local, remote := o.client(), o.markedVersion(version), make([]byte, 16)
+	if err = swap(l, client, local, remote); err != nil {
 		return t, fmt.Errorf("exchange of versions: %w", err)
 	}
-	peer, rest, _ := strings.Cut(string(theirs), "\x00")
+	peer, rest, _ := strings.Cut(string(remote), "\x00")
 	t.version = peer
 	t.goverbs, t.tcp = parseMark(rest)
 	if n, err := strconv.ParseFloat(t.version, 64); err != nil || n < oldest {
@@ -189,21 +189,21 @@ func agree(l link, o *Options, mtu ibv.MTU) (t terms, err error) {
 	}
 	sizes := [2]int{os.Getpagesize(), 64}
 	for i := range sizes {
-		if err = swap(l, client, binary.BigEndian.AppendUint32(nil, uint32(sizes[i])), theirs[:4]); err != nil {
+		if err = swap(l, client, binary.BigEndian.AppendUint32(nil, uint32(sizes[i])), remote[:4]); err != nil {
 			return t, fmt.Errorf("exchange of sizes: %w", err)
 		}
-		n := binary.BigEndian.Uint32(theirs)
+		n := binary.BigEndian.Uint32(remote)
 		if n > maxPage {
 			return t, fmt.Errorf("invalid page or cache line size from the peer: %d bytes", n)
 		}
 		sizes[i] = max(sizes[i], int(n))
 	}
 	t.cycle = sizes[0]
-	if err = swap(l, client, []byte{'0' + byte(mtu), 0}, theirs[:2]); err != nil {
+	if err = swap(l, client, []byte{'0' + byte(mtu), 0}, remote[:2]); err != nil {
 		return t, fmt.Errorf("exchange of MTUs: %w", err)
 	}
 	t.mtu = mtu
-	if m := ibv.MTU(theirs[0] - '0'); m >= ibv.MTU_256 && m < mtu {
+	if m := ibv.MTU(remote[0] - '0'); m >= ibv.MTU_256 && m < mtu {
 		t.mtu = m
 	}
 	return t, nil
@@ -303,9 +303,9 @@ type outcome struct {
 var errPairs = fmt.Errorf("%w: number or order of queue pairs differs", errOther)
 
 // swapOutcomes exchanges outcomes and returns the peer's. The outcome of a server that only serves is meaningless.
-func swapOutcomes(l link, client bool, mine outcome) (peer outcome, err error) {
-	values := []uint64{mine.size, mine.iterations, math.Float64bits(mine.peak), math.Float64bits(mine.average),
-		math.Float64bits(mine.rate)}
+func swapOutcomes(l link, client bool, local outcome) (peer outcome, err error) {
+	values := []uint64{local.size, local.iterations, math.Float64bits(local.peak), math.Float64bits(local.average),
+		math.Float64bits(local.rate)}
 	for i, n := range values {
 		var theirs [8]byte
 		if err := swap(l, client, binary.BigEndian.AppendUint64(nil, n), theirs[:]); err != nil {

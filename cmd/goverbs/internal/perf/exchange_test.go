@@ -21,11 +21,11 @@ import (
 
 // FuzzKeys checks that keys are decoded as encoded, or rejected.
 func FuzzKeys(f *testing.F) {
-	whole := keys{lid: 0x1234, reads: 16, qpn: 0xabcdef, psn: 0x123456, rkey: 0xdeadbeef, address: 1 << 63,
+	complete := keys{lid: 0x1234, reads: 16, qpn: 0xabcdef, psn: 0x123456, rkey: 0xdeadbeef, address: 1 << 63,
 		global: true, srqn: 7}
-	copy(whole.gid.Raw()[:], "0123456789abcdef")
-	f.Add(textKeys{}.put(&whole), true)
-	without := whole
+	copy(complete.gid.Raw()[:], "0123456789abcdef")
+	f.Add(textKeys{}.put(&complete), true)
+	without := complete
 	without.gid, without.global = ibv.GID{}, false
 	f.Add(textKeys{}.put(&without), false)
 	f.Add([]byte("0000:01:-00001:000000:00000000:0000000000000000:00000000:"), false)
@@ -77,7 +77,7 @@ func TestAgree(t *testing.T) {
 	assert.Equal(t, terms{version: version, cycle: got.cycle, mtu: ibv.MTU_1024, goverbs: true, tcp: true}, got)
 	assert.GreaterOrEqual(t, got.cycle, 4096)
 
-	says := func(all ...string) func(l link) {
+	send := func(all ...string) func(l link) {
 		return func(l link) {
 			for i, text := range all {
 				_ = l.receive(make([]byte, []int{16, 4, 4, 2}[i]))
@@ -85,18 +85,18 @@ func TestAgree(t *testing.T) {
 			}
 		}
 	}
-	_, err = meet(says("5.10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
+	_, err = meet(send("5.10\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"))
 	assert.ErrorContains(t, err, `unsupported peer version "5.10"; use perftest 5.70 or later`)
-	_, err = meet(says("HTTP/1.1 400 Bad"))
+	_, err = meet(send("HTTP/1.1 400 Bad"))
 	assert.ErrorContains(t, err, "HTTP/1.1 400 Bad")
 	six := "6.24\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
-	_, err = meet(says(six, "\xff\xff\xff\xff"))
+	_, err = meet(send(six, "\xff\xff\xff\xff"))
 	assert.ErrorContains(t, err, "cache line size from the peer: 4294967295 bytes")
-	_, err = meet(says(six, "\x00\x10\x00\x01"))
+	_, err = meet(send(six, "\x00\x10\x00\x01"))
 	assert.ErrorContains(t, err, "1048577 bytes", "it would take too much memory")
-	_, err = meet(says(six))
+	_, err = meet(send(six))
 	assert.ErrorContains(t, err, "peer closed the connection")
-	got, err = meet(says(six, "\x00\x01\x00\x00", "\x00\x00\x00\x80", "9\x00"))
+	got, err = meet(send(six, "\x00\x01\x00\x00", "\x00\x00\x00\x80", "9\x00"))
 	require.NoError(t, err)
 	assert.Equal(t, terms{version: "6.24", cycle: 65536, mtu: ibv.MTU_2048}, got, "an invalid MTU is ignored")
 }
@@ -114,25 +114,25 @@ func TestPeerEnds(t *testing.T) {
 			server, client := endsOf(t, test, "64")
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			ended := make(chan error, 2)
-			go func() { _, err := Run(ctx, server); ended <- err }()
+			done := make(chan error, 2)
+			go func() { _, err := Run(ctx, server); done <- err }()
 			go func() {
 				for {
 					_, err := Run(t.Context(), client)
 					if err == nil || !strings.Contains(err.Error(), "no server") {
-						ended <- err
+						done <- err
 						return
 					}
 				}
 			}()
 			time.Sleep(300 * time.Millisecond)
-			began := time.Now()
+			start := time.Now()
 			stop()
 			for range 2 {
-				err := <-ended
+				err := <-done
 				assert.True(t, errors.Is(err, context.Canceled) || errors.Is(err, errGone), "%v", err)
 			}
-			assert.Less(t, time.Since(began), 20*time.Second)
+			assert.Less(t, time.Since(start), 20*time.Second)
 		})
 	}
 }
@@ -157,10 +157,10 @@ func TestSilentManager(t *testing.T) {
 	o := complete(t, Options{Verb: "send", Manager: true, Silence: 200 * time.Millisecond}, "64")
 	device, peer := twoAddresses()
 	o.Device, o.Peer = device, strings.TrimPrefix(peer, "soft@")
-	began := time.Now()
+	start := time.Now()
 	_, err := Run(t.Context(), &o)
 	assert.ErrorContains(t, err, "no answer for 200ms")
-	assert.Less(t, time.Since(began), 30*time.Second, "without it, more than a minute")
+	assert.Less(t, time.Since(start), 30*time.Second, "without it, more than a minute")
 }
 
 // TestInvalidRates checks that an invalid rate from the peer is rejected.

@@ -29,8 +29,8 @@ func TestHostilePeer(t *testing.T) {
 				return
 			}
 			o.Port = l.Addr().(*net.TCPAddr).Port
-			asks := seed/len(kinds)%2 == 0 // the hostile end is the client
-			if asks {
+			clientFirst := seed/len(kinds)%2 == 0 // the hostile end is the client
+			if clientFirst {
 				assert.NoError(t, l.Close())
 				o.Waiting = func(string) {
 					go func() {
@@ -49,10 +49,10 @@ func TestHostilePeer(t *testing.T) {
 					}
 				}()
 			}
-			ended := make(chan error, 1)
-			go func() { _, err := Run(t.Context(), &o); ended <- err }()
+			done := make(chan error, 1)
+			go func() { _, err := Run(t.Context(), &o); done <- err }()
 			select {
-			case err := <-ended:
+			case err := <-done:
 				assert.Error(t, err)
 			case <-time.After(time.Minute):
 				t.Error("still running")

@@ -34,8 +34,8 @@ func (r *rig) rejectTCP(ctx context.Context) (stop func()) {
 			if err != nil {
 				return
 			}
-			if why := r.exchangeCommands(ctx, c); why != nil {
-				r.end(why)
+			if reason := r.exchangeCommands(ctx, c); reason != nil {
+				r.end(reason)
 				return
 			}
 		}
@@ -61,8 +61,8 @@ func (r *rig) tryTCP(ctx context.Context) error {
 func (r *rig) exchangeCommands(ctx context.Context, c net.Conn) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	late := time.AfterFunc(exchangeTimeout, func() { end(errSilentPeer) })
-	defer late.Stop()
+	timer := time.AfterFunc(exchangeTimeout, func() { end(errSilentPeer) })
+	defer timer.Stop()
 	l := overTCP(ctx, end, c)
 	defer l.Close()
 	t, err := agree(l, r.o, r.mtu)

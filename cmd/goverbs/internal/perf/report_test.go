@@ -64,25 +64,25 @@ func endsOf(t *testing.T, test Options, size string) (server, client *Options) {
 }
 
 // runTest runs a test and returns the reports of both ends.
-func runTest(t *testing.T, server, client *Options) (served, asked *Report) {
-	ended := make(chan error, 1)
+func runTest(t *testing.T, server, client *Options) (serverResult, clientResult *Report) {
+	done := make(chan error, 1)
 	go func() {
 		var err error
-		served, err = Run(t.Context(), server)
-		ended <- err
+		serverResult, err = Run(t.Context(), server)
+		done <- err
 	}()
 	for {
 		var err error
-		asked, err = Run(t.Context(), client)
-		if err != nil && strings.Contains(err.Error(), "no server") && len(ended) == 0 {
+		clientResult, err = Run(t.Context(), client)
+		if err != nil && strings.Contains(err.Error(), "no server") && len(done) == 0 {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		require.NoError(t, err)
 		break
 	}
-	require.NoError(t, <-ended)
-	return served, asked
+	require.NoError(t, <-done)
+	return serverResult, clientResult
 }
 
 // twoAddresses returns devices that reach each other over the network.
@@ -138,23 +138,23 @@ func TestBaselineForeignPeers(t *testing.T) {
 	a, b := net.Pipe()
 	over := func(c net.Conn) link { return overTCP(t.Context(), func(error) {}, c) }
 	la, lb := over(a), over(b)
-	var here, there *baseline
+	var local, remote *baseline
 	var group sync.WaitGroup
 	group.Go(func() {
 		var err error
-		there, err = server.prepareBaseline(t.Context(), lb, lo(t))
+		remote, err = server.prepareBaseline(t.Context(), lb, lo(t))
 		assert.NoError(t, err)
 	})
-	here, err := client.prepareBaseline(t.Context(), la, lo(t))
+	local, err := client.prepareBaseline(t.Context(), la, lo(t))
 	require.NoError(t, err)
 	group.Wait()
 	group.Go(func() {
-		_, err := there.rows()
+		_, err := remote.rows()
 		assert.NoError(t, err)
 	})
 	for _, message := range []string{"", "GET / HTTP/1.1\r\n\r\n", strings.Repeat("\x00", 32),
 		strings.Repeat("x", 4096)} {
-		c, err := net.Dial("tcp", here.where)
+		c, err := net.Dial("tcp", local.where)
 		require.NoError(t, err)
 		_, _ = c.Write([]byte(message))
 		if message != "" {
@@ -165,12 +165,12 @@ func TestBaselineForeignPeers(t *testing.T) {
 		}
 		require.NoError(t, c.Close())
 	}
-	rows, err := here.rows()
+	rows, err := local.rows()
 	require.NoError(t, err)
 	assert.Equal(t, 3, rows[0].Messages)
 	group.Wait()
-	require.NoError(t, there.Close())
-	_, err = here.rows()
+	require.NoError(t, remote.Close())
+	_, err = local.rows()
 	assert.ErrorContains(t, err, "TCP, message size 64: ")
 
 	group.Go(func() {
@@ -200,19 +200,19 @@ func TestVersionMark(t *testing.T) {
 func TestCounters(t *testing.T) {
 	server, client := endsOf(t, Options{Verb: "send", Iterations: 100}, "64")
 	server.Device, client.Device = twoAddresses()
-	served, asked := runTest(t, server, client)
-	assert.EqualValues(t, 100, asked.Counters["rdma_sends"])
-	assert.EqualValues(t, 100, served.Counters["rdma_recvs"])
+	serverResult, clientResult := runTest(t, server, client)
+	assert.EqualValues(t, 100, clientResult.Counters["rdma_sends"])
+	assert.EqualValues(t, 100, serverResult.Counters["rdma_recvs"])
 	var text bytes.Buffer
-	require.NoError(t, asked.WriteText(&text))
+	require.NoError(t, clientResult.WriteText(&text))
 	assert.Regexp(t, `(?m)^  rdma_sends +\+100$`, text.String())
 
 	server, client = endsOf(t, Options{Verb: "send", Iterations: 100, Manager: true}, "64")
 	server.Device, client.Device = twoAddresses()
 	client.Peer = strings.TrimPrefix(server.Device, "soft@")
-	served, asked = runTest(t, server, client)
-	assert.GreaterOrEqual(t, asked.Counters["rdma_sends"], int64(100), "the exchange sends more")
-	assert.GreaterOrEqual(t, served.Counters["rdma_recvs"], int64(100))
+	serverResult, clientResult = runTest(t, server, client)
+	assert.GreaterOrEqual(t, clientResult.Counters["rdma_sends"], int64(100), "the exchange sends more")
+	assert.GreaterOrEqual(t, serverResult.Counters["rdma_recvs"], int64(100))
 
 	files := fstest.MapFS{}
 	for name, value := range map[string]string{"port_xmit_data": "700\n", "sent_pkts": "5", "port_rcv_data": "N/A"} {

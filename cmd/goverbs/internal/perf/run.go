@@ -74,7 +74,7 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 		}
 		o.Sizes[0] = min(o.Sizes[0], mtu)
 	}
-	tcp, why, err := r.tcpRows(ctx, l, t)
+	tcp, reason, err := r.tcpRows(ctx, l, t)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	}
 	report := &Report{Test: o.String(), Connection: o.Connection, QPs: o.QPs, Device: r.device.Name(),
 		MTU: rdma.MTUBytes(t.mtu), PeerVersion: t.version, Client: o.client(), Latency: o.Latency, Both: o.Both,
-		Peer: l.remote(), Rows: []Row{}, PeerIsOurs: t.goverbs, NoTCP: why}
+		Peer: l.remote(), Rows: []Row{}, PeerIsOurs: t.goverbs, NoTCP: reason}
 	progress, stop := watch(o)
 	defer stop()
 	before := r.counters()
@@ -185,8 +185,8 @@ func (r *rig) exchangeKeys(l link) error {
 func (r *rig) wait(l link) error { return r.swapKeys(l, r.ends[0], &keys{}) }
 
 // swapKeys exchanges keys of a queue pair. Both ends do so several times for each, with the same keys.
-func (r *rig) swapKeys(l link, e *end, theirs *keys) (err error) {
-	if *theirs, err = exchangeKeys(l, r.o.client(), &e.keys); err == nil && e.peerQPN != 0 && theirs.qpn != e.peerQPN {
+func (r *rig) swapKeys(l link, e *end, remote *keys) (err error) {
+	if *remote, err = exchangeKeys(l, r.o.client(), &e.keys); err == nil && e.peerQPN != 0 && remote.qpn != e.peerQPN {
 		err = errPairs
 	}
 	return err
@@ -269,11 +269,11 @@ func (t *test) end(report *Report) error {
 			return err
 		}
 		sync = t.sync
-		mine := outcome{}
+		local := outcome{}
 		if n := len(report.Rows); n > 0 {
-			mine = report.Rows[n-1].outcome()
+			local = report.Rows[n-1].outcome()
 		}
-		if err := t.exchangeOutcomes(mine); err != nil {
+		if err := t.exchangeOutcomes(local); err != nil {
 			return err
 		}
 	}

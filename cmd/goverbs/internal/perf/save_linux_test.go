@@ -108,11 +108,11 @@ func TestSaveRace(t *testing.T) {
 	dir := t.TempDir()
 	file, name, link := filepath.Join(dir, "file"), filepath.Join(dir, "name"), filepath.Join(dir, "link")
 	require.NoError(t, os.WriteFile(file, []byte("untouched"), 0o600))
-	var ended sync.WaitGroup
-	defer ended.Wait()
+	var done sync.WaitGroup
+	defer done.Wait()
 	var end atomic.Bool
 	defer end.Store(true)
-	ended.Go(func() {
+	done.Go(func() {
 		for !end.Load() {
 			_ = os.Symlink("file", link)
 			_ = os.Lchown(link, 12345, -1)
@@ -139,11 +139,11 @@ func TestSaveSwappedLink(t *testing.T) {
 	require.NoError(t, os.WriteFile(victim, []byte("untouched"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	require.NoError(t, os.Symlink("file", name))
-	var ended sync.WaitGroup
-	defer ended.Wait()
+	var done sync.WaitGroup
+	defer done.Wait()
 	var end atomic.Bool
 	defer end.Store(true)
-	ended.Go(func() {
+	done.Go(func() {
 		for !end.Load() {
 			_ = os.Symlink("victim", others)
 			_ = os.Lchown(others, 12345, -1)

@@ -27,9 +27,9 @@ func (r *rig) withTimeout(limit time.Duration, step func() error) error {
 	return r.withTimeoutOr(errSilentPeer, limit, step)
 }
 
-func (r *rig) withTimeoutOr(why error, limit time.Duration, step func() error) error {
-	late := time.AfterFunc(limit, func() { r.end(why) })
-	defer late.Stop()
+func (r *rig) withTimeoutOr(reason error, limit time.Duration, step func() error) error {
+	timer := time.AfterFunc(limit, func() { r.end(reason) })
+	defer timer.Stop()
 	return step()
 }
 
@@ -56,11 +56,11 @@ func (r *rig) explain(err error) error {
 var errOther = errors.New("peer runs another test or has other options")
 
 // exchangeOutcomes exchanges outcomes of a test that a server only serves.
-func (t *test) exchangeOutcomes(mine outcome) error {
+func (t *test) exchangeOutcomes(local outcome) error {
 	return t.withTimeout(t.o.Silence, func() error {
-		theirs, err := swapOutcomes(t.l, t.o.client(), mine)
-		if err == nil && !t.o.client() && !slices.Contains(t.o.Sizes, int(theirs.size)) { // servers send no size
-			err = fmt.Errorf("%w: message size %d", errOther, theirs.size)
+		remote, err := swapOutcomes(t.l, t.o.client(), local)
+		if err == nil && !t.o.client() && !slices.Contains(t.o.Sizes, int(remote.size)) { // servers send no size
+			err = fmt.Errorf("%w: message size %d", errOther, remote.size)
 		}
 		return err
 	})

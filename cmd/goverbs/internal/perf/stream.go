@@ -66,8 +66,8 @@ func (t *stream) over(sent int, since time.Time) bool {
 
 // write writes messages until over.
 func (t *stream) write() error {
-	began := time.Now()
-	for sent := 0; !t.over(sent, began); sent++ {
+	start := time.Now()
+	for sent := 0; !t.over(sent, start); sent++ {
 		if _, err := t.c.Write(t.message); err != nil {
 			return err
 		}
@@ -118,9 +118,9 @@ func (t *stream) download() (*Row, error) {
 func (t *stream) bothDirections() (*Row, error) {
 	m := begin()
 	read := t.drain()
-	began := time.Now()
+	start := time.Now()
 	sent := 0
-	for ; !t.over(sent, began); sent++ {
+	for ; !t.over(sent, start); sent++ {
 		if _, err := t.c.Write(t.message); err != nil {
 			return nil, err
 		}

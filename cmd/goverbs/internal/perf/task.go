@@ -118,20 +118,20 @@ func taskOf(b []byte) (k task, err error) {
 var errDiffer = errors.New("tests differ")
 
 // compare exchanges the tasks of both ends and returns an error if they differ.
-func compare(l link, client bool, mine task) error {
+func compare(l link, client bool, local task) error {
 	b := make([]byte, taskBytes)
-	if err := swap(l, client, mine.put(), b); err != nil {
+	if err := swap(l, client, local.put(), b); err != nil {
 		return fmt.Errorf("exchange of options: %w", err)
 	}
-	theirs, err := taskOf(b)
+	remote, err := taskOf(b)
 	if err != nil {
 		return err
 	}
-	if here, there := mine.command(), theirs.command(); here != there {
-		return fmt.Errorf("%w: this end runs %q, the peer %q; use the same options on both ends", errDiffer, here,
-			there)
+	if localCmd, remoteCmd := local.command(), remote.command(); localCmd != remoteCmd {
+		return fmt.Errorf("%w: this end runs %q, the peer %q; use the same options on both ends", errDiffer, localCmd,
+			remoteCmd)
 	}
-	if mine.global != theirs.global {
+	if local.global != remote.global {
 		return fmt.Errorf("%w: only one end has a GID; select a GID on both ends with -x", errDiffer)
 	}
 	return nil

@@ -53,20 +53,20 @@ func serve(t *testing.T, server, client *Options) (waits <-chan struct{}, ended 
 }
 
 // differ runs a server and a client with different options and returns their errors.
-func differ(t *testing.T, server, client Options) (served, asked error) {
+func differ(t *testing.T, server, client Options) (serverResult, clientResult error) {
 	waits, ended := serve(t, &server, &client)
 	select {
 	case <-waits:
 	case err := <-ended:
 		require.NoError(t, err, "the server is not waiting")
 	}
-	_, asked = Run(t.Context(), &client)
+	_, clientResult = Run(t.Context(), &client)
 	select {
-	case served = <-ended:
+	case serverResult = <-ended:
 	case <-time.After(time.Minute):
 		t.Fatal("the server is still running")
 	}
-	return served, asked
+	return serverResult, clientResult
 }
 
 // TestEndsDiffer checks that both ends detect different options before the test and report both commands.
@@ -93,17 +93,17 @@ func TestEndsDiffer(t *testing.T) {
 		complete(t, Options{Verb: "write", Duration: 2e9}, "64")})
 	for _, p := range pairs {
 		for _, ends := range []pair{p, {p.b, p.a}} {
-			here, there := ends.a.task(true).command(), ends.b.task(true).command()
-			t.Run(here+" with "+there, func(t *testing.T) {
+			localCmd, remoteCmd := ends.a.task(true).command(), ends.b.task(true).command()
+			t.Run(localCmd+" with "+remoteCmd, func(t *testing.T) {
 				t.Parallel()
-				served, asked := differ(t, ends.a, ends.b)
-				says := func(here, there string) string {
-					return fmt.Sprintf("this end runs %q, the peer %q;", here, there)
+				serverResult, clientResult := differ(t, ends.a, ends.b)
+				expected := func(local, remote string) string {
+					return fmt.Sprintf("this end runs %q, the peer %q;", local, remote)
 				}
-				assert.ErrorIs(t, served, errDiffer)
-				assert.ErrorContains(t, served, says(here, there))
-				assert.ErrorIs(t, asked, errDiffer)
-				assert.ErrorContains(t, asked, says(there, here))
+				assert.ErrorIs(t, serverResult, errDiffer)
+				assert.ErrorContains(t, serverResult, expected(localCmd, remoteCmd))
+				assert.ErrorIs(t, clientResult, errDiffer)
+				assert.ErrorContains(t, clientResult, expected(remoteCmd, localCmd))
 			})
 		}
 	}

@@ -14,14 +14,14 @@ import (
 
 // stream posts messages to all queue pairs as fast as they complete.
 func (t *test) stream(size int) (*Row, error) {
-	last, until := t.last(), t.deadline()
+	last, deadline := t.last(), t.deadline()
 	m, done := begin(), 0
 	for open := len(t.ends); open > 0; {
 		if err := t.postAll(last); err != nil {
 			return nil, err
 		}
-		n, err := t.next(t.sends, until)
-		if ended(err) || err == nil && t.over(until) {
+		n, err := t.next(t.sends, deadline)
+		if ended(err) || err == nil && t.over(deadline) {
 			break
 		}
 		if err != nil {
@@ -46,7 +46,7 @@ func (t *test) last() int {
 	return t.o.Iterations
 }
 
-func (t *test) over(until time.Time) bool { return !until.IsZero() && time.Now().After(until) }
+func (t *test) over(deadline time.Time) bool { return !deadline.IsZero() && time.Now().After(deadline) }
 
 // postAll fills the send queues.
 func (t *test) postAll(last int) error {
@@ -160,8 +160,8 @@ func (t *test) receiveAll(size int) (*Row, error) {
 }
 
 // waitMessage waits for a message. It posts further receives while the peer processes this one, unless none is left.
-func (t *test) waitMessage(until time.Time) error {
-	n, err := t.next(t.recvs, until)
+func (t *test) waitMessage(deadline time.Time) error {
+	n, err := t.next(t.recvs, deadline)
 	if err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func (t *test) waitMessage(until time.Time) error {
 }
 
 // written returns a function that polls memory until the peer has written the next message, whose last byte changes.
-func (t *test) written(size int) func(until time.Time) error {
+func (t *test) written(size int) func(deadline time.Time) error {
 	at := t.target(0) + size - 1
 	b := t.buffer.Bytes()
 	word := (*uint32)(unsafe.Pointer(&b[at&^3])) // buffers are page-aligned
@@ -209,7 +209,7 @@ var errUnexpected = errors.New("unexpected completion")
 var bigEndian = func() bool { one := uint16(1); return *(*byte)(unsafe.Pointer(&one)) == 0 }()
 
 // pingPong alternates sending and receiving a message. For send, the client begins; for write, the server.
-func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error) {
+func (t *test) pingPong(size int, wait func(deadline time.Time) error) (*Row, error) {
 	o, e := t.o, t.ends[0]
 	until, first := t.deadline(), o.client() == (o.Verb == "send")
 	mark := &t.buffer.Bytes()[t.source(0)+size-1]
@@ -250,7 +250,7 @@ func (t *test) pingPong(size int, wait func(until time.Time) error) (*Row, error
 // roundTrips runs one operation at a time.
 func (t *test) roundTrips(size int) (*Row, error) {
 	o, e := t.o, t.ends[0]
-	until := t.deadline()
+	deadline := t.deadline()
 	m := begin()
 	for n := 0; o.Duration != 0 || n < o.Iterations; n++ {
 		m.mark()
@@ -258,7 +258,7 @@ func (t *test) roundTrips(size int) (*Row, error) {
 		if err := t.post(e, n+1); err != nil {
 			return nil, err
 		}
-		if _, err := t.next(t.sends, until); ended(err) {
+		if _, err := t.next(t.sends, deadline); ended(err) {
 			break
 		} else if err != nil {
 			return nil, err

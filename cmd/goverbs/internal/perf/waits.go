@@ -27,7 +27,7 @@ var errEnded = errors.New("deadline reached")
 func ended(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, context.Canceled) }
 
 // next waits for completions of a queue and stores them in t.wcs.
-func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
+func (t *test) next(cq *rdma.CQ, deadline time.Time) (n int, err error) {
 	switch {
 	case t.stopped.Load():
 		return 0, context.Cause(t.ctx)
@@ -35,9 +35,9 @@ func (t *test) next(cq *rdma.CQ, until time.Time) (n int, err error) {
 		return 0, errEnded
 	}
 	if t.o.Events {
-		n, err = t.sleep(cq, until)
+		n, err = t.sleep(cq, deadline)
 	} else {
-		n, err = t.spin(cq, until)
+		n, err = t.spin(cq, deadline)
 	}
 	if err == nil {
 		err = t.check(n)
@@ -64,12 +64,12 @@ func (t *test) check(n int) error {
 }
 
 // sleep waits for an event.
-func (t *test) sleep(cq *rdma.CQ, until time.Time) (int, error) {
+func (t *test) sleep(cq *rdma.CQ, deadline time.Time) (int, error) {
 	ctx := t.ctx
 	t.alarm.Reset(t.timeout)
-	if !until.IsZero() {
+	if !deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, until)
+		ctx, cancel = context.WithDeadline(ctx, deadline)
 		defer cancel()
 	}
 	n, err := cq.Wait(ctx, t.wcs)
@@ -82,14 +82,14 @@ func (t *test) sleep(cq *rdma.CQ, until time.Time) (int, error) {
 	return n, err
 }
 
-func (t *test) spin(cq *rdma.CQ, until time.Time) (int, error) {
+func (t *test) spin(cq *rdma.CQ, deadline time.Time) (int, error) {
 	var since time.Time
 	for empty := 0; ; empty++ {
 		if n, err := cq.Poll(t.wcs); n != 0 || err != nil {
 			return n, err
 		}
 		if empty&255 == 255 {
-			if err := t.pause(until, &since); err != nil {
+			if err := t.pause(deadline, &since); err != nil {
 				return 0, err
 			}
 		}
@@ -97,14 +97,14 @@ func (t *test) spin(cq *rdma.CQ, until time.Time) (int, error) {
 }
 
 // pause yields to other goroutines and reports whether the wait has timed out; since is the start of the first pause.
-func (t *test) pause(until time.Time, since *time.Time) error {
+func (t *test) pause(deadline time.Time, since *time.Time) error {
 	runtime.Gosched()
 	if t.ctx.Err() != nil {
 		return context.Cause(t.ctx)
 	}
 	now := time.Now()
 	switch {
-	case !until.IsZero() && now.After(until):
+	case !deadline.IsZero() && now.After(deadline):
 		return errEnded
 	case since.IsZero():
 		*since = now

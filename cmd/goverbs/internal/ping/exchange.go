@@ -137,8 +137,8 @@ func getText(b []byte) (e rdma.Endpoint, err error) {
 	return e, nil
 }
 
-func swapText(conn net.Conn, own rdma.Endpoint) (rdma.Endpoint, error) {
-	if _, err := conn.Write(putText(own)); err != nil {
+func swapText(conn net.Conn, local rdma.Endpoint) (rdma.Endpoint, error) {
+	if _, err := conn.Write(putText(local)); err != nil {
 		return rdma.Endpoint{}, err
 	}
 	b := make([]byte, textLength)

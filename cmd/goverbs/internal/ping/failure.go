@@ -153,15 +153,15 @@ func statusFixes(status ibv.WCStatus, r *Result, serves string) (all []string) {
 
 // lossFixes returns fixes for RoCE packets that do not arrive although the TCP exchange worked.
 func lossFixes(r *Result) (all []string) {
-	var own, other rdma.Endpoint
-	if own.UnmarshalText([]byte(r.Own)) == nil && other.UnmarshalText([]byte(r.Other)) == nil {
-		here, there := rdma.GIDAddress(own.GID), rdma.GIDAddress(other.GID)
+	var local, remote rdma.Endpoint
+	if local.UnmarshalText([]byte(r.Own)) == nil && remote.UnmarshalText([]byte(r.Other)) == nil {
+		localAddr, remoteAddr := rdma.GIDAddress(local.GID), rdma.GIDAddress(remote.GID)
 		switch {
-		case here.Is4() != there.Is4():
-			all = append(all, fmt.Sprintf("choose GIDs of one address family with -x: here %s, peer %s", here, there))
-		case linkLocal(here) || linkLocal(there):
+		case localAddr.Is4() != remoteAddr.Is4():
+			all = append(all, fmt.Sprintf("choose GIDs of one address family with -x: here %s, peer %s", localAddr, remoteAddr))
+		case linkLocal(localAddr) || linkLocal(remoteAddr):
 			all = append(all, fmt.Sprintf("choose GIDs of routed addresses with -x: here %s, peer %s (link-local)",
-				here, there))
+				localAddr, remoteAddr))
 		}
 	}
 	if r.Received > 0 {

@@ -109,11 +109,11 @@ func (r *Result) pingManager(ctx context.Context, o *Options) (err error) {
 		return at("create the queue pair", o.ownDevice.Name(), fmt.Errorf("message size %d is not in 1 to %d; see -s",
 			o.Size, maxMessage/16))
 	}
-	own, err := ownGID(o)
+	local, err := ownGID(o)
 	if err != nil {
 		return at("find the local address", o.ownDevice.Name(), err)
 	}
-	source := netip.AddrPortFrom(rdma.GIDEntryAddress(own), 0)
+	source := netip.AddrPortFrom(rdma.GIDEntryAddress(local), 0)
 	where := net.JoinHostPort(o.Peer, strconv.Itoa(o.CMPort))
 	host, err := net.ResolveTCPAddr("tcp", where)
 	if err != nil {
@@ -196,11 +196,11 @@ func (m *managed) ping(ctx context.Context, timeout time.Duration, n int) error 
 func (s *Server) listenManager() (all []*cm.ID, err error) {
 	where := []netip.Addr{netip.IPv6Unspecified(), netip.IPv4Unspecified()}
 	if s.GIDIndex >= 0 {
-		own, err := ownGID(&Options{GIDIndex: s.GIDIndex, ownDevice: s.device})
+		local, err := ownGID(&Options{GIDIndex: s.GIDIndex, ownDevice: s.device})
 		if err != nil {
 			return nil, err
 		}
-		where = []netip.Addr{rdma.GIDEntryAddress(own)}
+		where = []netip.Addr{rdma.GIDEntryAddress(local)}
 	}
 	for _, address := range where { // binding IPv4 fails if the IPv6 socket accepts both
 		l, bad := s.listenAt(netip.AddrPortFrom(address, uint16(s.CMPort)))

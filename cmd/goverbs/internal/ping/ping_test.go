@@ -30,11 +30,11 @@ func startServer(t *testing.T) *Options {
 	s := &Server{Device: "soft@127.79.0.1", GIDIndex: -1, CMPort: 17174, PingPong: RC, Log: func(string) {}}
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		assert.NoError(t, <-ended)
+		assert.NoError(t, <-done)
 	})
 	return &Options{Device: "soft@127.79.0.2", GIDIndex: -1, Peer: "127.79.0.1", Port: s.tcp.Addr().(*net.TCPAddr).Port,
 		CMPort: s.CMPort, Kinds: Kinds, Count: 3, Size: 64, Timeout: 5 * time.Second}
@@ -174,9 +174,9 @@ func TestLostClients(t *testing.T) {
 		Lost: 300 * time.Millisecond}
 	require.NoError(t, s.Listen())
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() { cancel(); assert.NoError(t, <-ended) }()
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	defer func() { cancel(); assert.NoError(t, <-done) }()
 	o := &Options{Device: "soft@127.79.0.7", GIDIndex: -1, Peer: "127.79.0.6", CMPort: s.CMPort, Kinds: Kinds,
 		Port: s.tcp.Addr().(*net.TCPAddr).Port, Count: 1, Size: 64, Timeout: 10 * time.Second}
 	for range clients {
@@ -225,16 +225,16 @@ func TestUnconfirmedClients(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 	}
 	o.Timeout = 20 * time.Second
-	var both sync.WaitGroup
+	var wg sync.WaitGroup
 	for range 2 {
-		both.Go(func() {
+		wg.Go(func() {
 			r, err := Run(t.Context(), o)
 			if assert.NoError(t, err) {
 				assert.Zero(t, r.Failed(), "%+v", r)
 			}
 		})
 	}
-	both.Wait()
+	wg.Wait()
 }
 
 // TestEchoLoop checks that two servers connected to each other do not echo a message forever.

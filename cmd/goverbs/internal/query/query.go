@@ -49,8 +49,8 @@ type Port struct {
 func Of(name string) (r *Report, err error) {
 	d, err := rdma.Open(name)
 	if err != nil {
-		if there := inventory.Find(name); there != nil {
-			return fromKernel(there, err), nil
+		if kernelDevices := inventory.Find(name); kernelDevices != nil {
+			return fromKernel(kernelDevices, err), nil
 		}
 		return nil, err
 	}
@@ -84,10 +84,10 @@ func Of(name string) (r *Report, err error) {
 }
 
 // fromKernel queries a kernel device that cannot be opened.
-func fromKernel(d *sysfs.Device, why error) *Report {
+func fromKernel(d *sysfs.Device, reason error) *Report {
 	r := &Report{Device: d.Name, Library: inventory.Library(), Index: -1, Transport: ibv.TRANSPORT_UNKNOWN,
 		NodeType: ibv.NODE_UNKNOWN, Attributes: Fields{{"node_guid", d.GUID, d.GUID.String()}}, Kernel: kernel(d.Name),
-		Resources: resources(d.Name), Error: why.Error()}
+		Resources: resources(d.Name), Error: reason.Error()}
 	gids := inventory.GIDsFromKernel(d)
 	for _, p := range d.Ports {
 		one := Port{Number: uint8(p.Number), Keys: []string{}, GIDs: inventory.GIDs{}, Attributes: Fields{

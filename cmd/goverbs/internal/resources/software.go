@@ -52,8 +52,8 @@ func software(f fs.FS) []Software {
 		if err != nil {
 			continue
 		}
-		own := sockets(f, "proc/"+dir+"/fd")
-		for _, number := range own {
+		descriptors := sockets(f, "proc/"+dir+"/fd")
+		for _, number := range descriptors {
 			address, ok := names[number]
 			if !ok {
 				continue
@@ -62,7 +62,7 @@ func software(f fs.FS) []Software {
 			one := Software{Address: address.String(), PID: uint32(pid), Owner: command(f, uint32(pid))}
 			// Members hold the sockets of earlier members, too, so that the owner of several is ambiguous.
 			for _, p := range packets {
-				if p.at == address && slices.Contains(own, p.number) {
+				if p.at == address && slices.Contains(descriptors, p.number) {
 					one.Waiting, one.Drops = max(one.Waiting, p.waiting), max(one.Drops, p.drops)
 				}
 			}

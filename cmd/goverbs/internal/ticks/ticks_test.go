@@ -21,8 +21,8 @@ func TestClock(t *testing.T) {
 			c, before := start(counts), time.Now()
 			from := c.Now()
 			time.Sleep(20 * time.Millisecond)
-			to, took := c.Now(), time.Since(before)
-			all = append(all, float64(c.Durations()(to-from))/float64(took))
+			to, elapsed := c.Now(), time.Since(before)
+			all = append(all, float64(c.Durations()(to-from))/float64(elapsed))
 			if math.Abs(closest(all)-1) < 0.02 {
 				break
 			}

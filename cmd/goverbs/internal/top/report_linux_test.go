@@ -176,11 +176,11 @@ func TestHostileSince(t *testing.T) {
 	require.NoError(t, os.Remove(name))
 	require.NoError(t, unix.Mkfifo(name, 0o600))
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- (&Loop{Since: name}).Run(ctx, nil, io.Discard) }()
+	done := make(chan error, 1)
+	go func() { done <- (&Loop{Since: name}).Run(ctx, nil, io.Discard) }()
 	cancel()
 	select {
-	case err := <-ended:
+	case err := <-done:
 		assert.NoError(t, err)
 	case <-time.After(20 * time.Second):
 		t.Error("still running after the interrupt")

@@ -170,12 +170,12 @@ func misaligned(wr *WR) cause {
 
 // tooSmall explains a message that exceeds the receive.
 func tooSmall(q *queuePair, r *posted) cause {
-	why := fmt.Sprintf("the receive is smaller than the message; this request has %d bytes", r.bytes())
+	reason := fmt.Sprintf("the receive is smaller than the message; this request has %d bytes", r.bytes())
 	if q.Type == "UD" {
-		return cause{"grh-room", why + ", and a datagram receive needs 40 more for the GRH",
+		return cause{"grh-room", reason + ", and a datagram receive needs 40 more for the GRH",
 			"post receives 40 bytes larger than the datagram"}
 	}
-	return cause{"receive-too-small", why, "post receives as large as the largest message"}
+	return cause{"receive-too-small", reason, "post receives as large as the largest message"}
 }
 
 // unanswered explains a missing acknowledgment.
@@ -263,7 +263,7 @@ func (j *analyzer) failedCall(t *Trace, e *Event) {
 	if e.QP != nil {
 		q = j.find(t, *e.QP)
 	}
-	what := fmt.Sprintf("%s: %s", e.Verb, cmp.Or(e.Error, fmt.Sprintf("errno %d", e.Errno)))
+	finding := fmt.Sprintf("%s: %s", e.Verb, cmp.Or(e.Error, fmt.Sprintf("errno %d", e.Errno)))
 	const (
 		ebusy  = 16
 		enomem = 12
@@ -272,14 +272,14 @@ func (j *analyzer) failedCall(t *Trace, e *Event) {
 	)
 	if e.Verb == "ibv_get_device_list" && e.Errno == enosys {
 		if j.noDevice[t] == nil { // once per trace: programs retry
-			j.noDevice[t] = j.add(e, nil, what, withoutDevices)
+			j.noDevice[t] = j.add(e, nil, finding, withoutDevices)
 		}
 		return
 	}
 	c := cause{"call-failed", e.Error, "see the error of the call"}
 	switch {
 	case e.Object != "": // a check of this library
-		what, c = e.Verb+" of "+e.Object+" was rejected", checkCause(e)
+		finding, c = e.Verb+" of "+e.Object+" was rejected", checkCause(e)
 	case strings.HasPrefix(e.Verb, "ibv_post_"), strings.HasPrefix(e.Verb, "ibv_wr_"),
 		e.Verb == "ibv_bind_mw" && e.N == 0:
 		c = postCause(q, e, e.Errno == enomem)
@@ -306,7 +306,7 @@ func (j *analyzer) failedCall(t *Trace, e *Event) {
 	case strings.Contains(e.Verb, "_create_"):
 		c = cause{"capacity", "the request exceeds a limit of the device", "see the limits with goverbs query"}
 	}
-	j.add(e, q, what, c)
+	j.add(e, q, finding, c)
 }
 
 // checkCause classifies the errors of checks.

@@ -133,8 +133,8 @@ func (j *analyzer) event(t *Trace, e *Event, onlyTrace bool) {
 }
 
 // add adds a finding about a queue pair, which may be nil.
-func (j *analyzer) add(e *Event, q *queuePair, what string, c cause) *Finding {
-	f := &Finding{T: e.T, Where: e.Verb, What: what, Cause: c.name, Why: c.why, Fix: c.fix}
+func (j *analyzer) add(e *Event, q *queuePair, name string, c cause) *Finding {
+	f := &Finding{T: e.T, Where: e.Verb, What: name, Cause: c.name, Why: c.why, Fix: c.fix}
 	if q != nil {
 		f.Where, f.qp = fmt.Sprintf("QP %#x (%s)", q.num, q.Type), &q.num
 	}
@@ -164,15 +164,15 @@ func (j *analyzer) completion(t *Trace, e *Event, wc *Completion) {
 		request = &posted{WR: WR{ID: wc.ID}, t: e.T}
 	}
 	c := j.statusCause(wc.Status, q, peer, request, receive)
-	what := fmt.Sprintf("%s of request %d", wc.Status, wc.ID)
+	finding := fmt.Sprintf("%s of request %d", wc.Status, wc.ID)
 	if request.Op != "" {
-		what += ", " + request.Op
+		finding += ", " + request.Op
 	}
 	if peer != nil && peer.failed != nil && peer.failed.Cause == c.name {
 		q.failed = peer.failed // the same failure on both ends
 		return
 	}
-	q.failed = j.add(e, q, what, c)
+	q.failed = j.add(e, q, finding, c)
 	q.failed.Counts = j.counted[counterKey{t, q.Device}]
 	q.State = "ERR"
 }

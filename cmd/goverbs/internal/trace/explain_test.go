@@ -155,11 +155,11 @@ func TestForms(t *testing.T) {
 // TestOtherProcess checks queue pairs on the soft0 of two processes, where the first ones have the same number. It also
 // checks the trace of one process alone.
 func TestOtherProcess(t *testing.T) {
-	process := func(name string, own, peer uint32) *Trace {
+	process := func(name string, local, peer uint32) *Trace {
 		num := uint32(0x11)
 		return &Trace{Name: name, Events: []*Event{
 			{T: 1, Verb: "ibv_create_qp", Device: "soft0", Type: "RC", QP: &num, All: 1},
-			{T: 2, Verb: "ibv_modify_qp", QP: &num, State: "RTS", DestQP: &num, SQPSN: &own, RQPSN: &peer},
+			{T: 2, Verb: "ibv_modify_qp", QP: &num, State: "RTS", DestQP: &num, SQPSN: &local, RQPSN: &peer},
 			{T: 3, Verb: "ibv_post_send", QP: &num, WRs: []WR{{ID: 7, Op: "RDMA_READ"}}},
 			{T: 4, Verb: "ibv_poll_cq", WCs: []Completion{{ID: 7, Status: "RETRY_EXC_ERR", QP: num}}},
 		}}

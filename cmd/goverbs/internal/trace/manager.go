@@ -72,11 +72,11 @@ func (j *analyzer) noAnswer(q *idState, at uint64) {
 			"or packets are lost", "check the peer, and trace it, too"},
 	}[q.request.Verb]
 	waited := time.Duration(max(at, q.request.T) - q.request.T).Round(time.Millisecond)
-	what := fmt.Sprintf("no answer in %v", waited)
+	finding := fmt.Sprintf("no answer in %v", waited)
 	if q.peer != "" {
-		what += " from " + q.peer
+		finding += " from " + q.peer
 	}
-	j.add(q.request, nil, what, c)
+	j.add(q.request, nil, finding, c)
 }
 
 // idCause explains a failed call of the connection manager by Linux's errno.

@@ -74,9 +74,9 @@ func (e *Event) String() string {
 
 // facts formats the remaining members of an event as name=value.
 func (e *Event) facts() (all []string) {
-	own := *e
-	own.T, own.D, own.N, own.Verb, own.Errno, own.Error, own.QP, own.WRs, own.WCs = 0, 0, 0, "", 0, "", nil, nil, nil
-	text, err := json.Marshal(own)
+	copied := *e
+	copied.T, copied.D, copied.N, copied.Verb, copied.Errno, copied.Error, copied.QP, copied.WRs, copied.WCs = 0, 0, 0, "", 0, "", nil, nil, nil
+	text, err := json.Marshal(copied)
 	if err != nil {
 		return nil
 	}

@@ -416,13 +416,13 @@ func TestDWARF(t *testing.T) {
 
 // TestProgram checks this test program against an empty host and an empty image.
 func TestProgram(t *testing.T) {
-	own, err := os.Executable()
+	executable, err := os.Executable()
 	require.NoError(t, err)
 	if runtime.GOOS != "linux" {
 		t.Skip("checks programs for Linux")
 	}
-	code, out, errs := command("-host", t.TempDir(), own)
-	assert.Contains(t, out, "program "+own+" (")
+	code, out, errs := command("-host", t.TempDir(), executable)
+	assert.Contains(t, out, "program "+executable+" (")
 	assert.Empty(t, errs)
 	if strings.Contains(out, "wrong") { // a static test program needs nothing
 		assert.Equal(t, 1, code)
@@ -431,7 +431,7 @@ func TestProgram(t *testing.T) {
 	}
 	image := filepath.Join(t.TempDir(), "image.tar")
 	require.NoError(t, os.WriteFile(image, make([]byte, 1024), 0o644))
-	code, same, errs := command("-host", image, own)
+	code, same, errs := command("-host", image, executable)
 	assert.Equal(t, strings.Contains(same, "wrong"), code == 1)
 	assert.Equal(t, out, same)
 	assert.Empty(t, errs)

@@ -98,7 +98,7 @@ func one(ctx context.Context, r *suites.Runner, name string, only *regexp.Regexp
 	} else if err != nil {
 		return err
 	}
-	began := time.Now()
+	start := time.Now()
 	var got []suites.Result
 	dir := suites.ResultsOf(results, o.kernel)
 	if o.kernel == "" {
@@ -117,7 +117,7 @@ func one(ctx context.Context, r *suites.Runner, name string, only *regexp.Regexp
 		count[g.Ends]++
 	}
 	fmt.Printf("%s: %d pass, %d skip, %d fail; %.0f s\n", name, count[suites.Pass], count[suites.Skip],
-		count[suites.Fail], time.Since(began).Seconds())
+		count[suites.Fail], time.Since(start).Seconds())
 	want, err := suites.Expected(dir, name)
 	if o.update {
 		return suites.Update(dir, name, want, got)
@@ -161,12 +161,12 @@ func prepare(ctx context.Context, r *suites.Runner, s *suites.Suite) error {
 	if err := os.WriteFile(filepath.Join(r.Cache, "go.mod"), []byte("module cache\n"), 0o644); err != nil {
 		return err
 	}
-	began := time.Now()
+	start := time.Now()
 	if err := suites.Build(ctx, "conformance/suites/build/"+s.Build, s.Builds, r.Cache, r.Libraries); err != nil {
 		return err
 	}
-	if took := time.Since(began); took > time.Second { // otherwise it was already built
-		fmt.Printf("%s: built in %.0f s\n", s.Name, took.Seconds())
+	if elapsed := time.Since(start); elapsed > time.Second { // otherwise it was already built
+		fmt.Printf("%s: built in %.0f s\n", s.Name, elapsed.Seconds())
 	}
 	return nil
 }

@@ -255,12 +255,12 @@ func programs(ctx context.Context, o options, dir string, args []string, log vm.
 	}
 	var all []vm.Program
 	var patterns []string
-	for _, what := range names {
-		if info, err := os.Stat(what); err == nil && info.Mode().IsRegular() {
-			all = append(all, vm.Program{Name: filepath.Base(what), Host: what, Args: args, Timeout: o.timeout})
+	for _, name := range names {
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			all = append(all, vm.Program{Name: filepath.Base(name), Host: name, Args: args, Timeout: o.timeout})
 			continue
 		}
-		patterns = append(patterns, what)
+		patterns = append(patterns, name)
 	}
 	if len(patterns) > 0 {
 		built, err := vm.Build(ctx, dir, patterns, o.build, args, o.timeout, log)

@@ -49,11 +49,11 @@ func watch(b []byte, notify func()) (*Watch, error) {
 func TestWatch(t *testing.T) {
 	page := os.Getpagesize()
 	b := mmap(t, 4*page)
-	told := make(chan string, 4)
-	first, err := watch(b[:2*page], func() { told <- "first" })
+	message := make(chan string, 4)
+	first, err := watch(b[:2*page], func() { message <- "first" })
 	require.NoError(t, err)
 	defer first.Close()
-	second, err := watch(b[2*page-1:2*page+1], func() { told <- "second" })
+	second, err := watch(b[2*page-1:2*page+1], func() { message <- "second" })
 	require.NoError(t, err)
 	defer second.Close()
 	b[0] = 1
@@ -64,17 +64,17 @@ func TestWatch(t *testing.T) {
 	assert.True(t, first.Gone())
 	assert.True(t, second.Same())
 	assert.False(t, second.Gone())
-	assert.Equal(t, "first", <-told)
+	assert.Equal(t, "first", <-message)
 	require.NoError(t, unix.Mprotect(b[2*page:], unix.PROT_READ)) // the pages stay
 	assert.True(t, second.Same())
 	_, err = watch(b[:1], nil)
 	assert.ErrorContains(t, err, "madvise")
 	require.NoError(t, unix.Munmap(b))
 	assert.False(t, second.Same())
-	assert.Equal(t, "second", <-told)
+	assert.Equal(t, "second", <-message)
 	first.Close()
 	second.Close()
-	assert.Empty(t, told)
+	assert.Empty(t, message)
 	assert.False(t, second.Same())
 }
 

@@ -25,7 +25,7 @@ func TestIgnored(t *testing.T) {
 		}
 		return all
 	}
-	expect := func(name string, what string, send func()) {
+	expect := func(name string, desc string, send func()) {
 		t.Helper()
 		before := total()
 		send()
@@ -35,7 +35,7 @@ func TestIgnored(t *testing.T) {
 				changed[name] = n - before[name]
 			}
 		}
-		assert.Equal(t, map[string]uint64{name: 1}, changed, what)
+		assert.Equal(t, map[string]uint64{name: 1}, changed, desc)
 	}
 	// fromPeer returns a function that delivers a message of the peer, altered by change, to the passive side.
 	fromPeer := func(a message.Attribute, change func(m *message.MAD)) func() {
@@ -48,14 +48,14 @@ func TestIgnored(t *testing.T) {
 			e.arrives(m)
 		}
 	}
-	elsewhere := func(m *message.MAD) { m.From.Link = 0x0123 }
+	otherLink := func(m *message.MAD) { m.From.Link = 0x0123 }
 	otherID := func(m *message.MAD) { m.LocalID++ }
 	unknownID := func(m *message.MAD) { m.RemoteID += 1000 }
 	const unknown, wrong, late, duplicate = "rx_cm_unknown_id", "rx_cm_wrong_peer", "rx_cm_late", "cm_rx_duplicates"
 	for _, a := range []message.Attribute{message.MRA, message.REJ, message.REP, message.RTU, message.DREQ,
 		message.DREP, message.SIDRRep} {
 		expect(unknown, a.String()+" with an unknown remote ID", fromPeer(a, unknownID))
-		expect(wrong, a.String()+" from another link address", fromPeer(a, elsewhere))
+		expect(wrong, a.String()+" from another link address", fromPeer(a, otherLink))
 		expect(wrong, a.String()+" with the wrong local ID", fromPeer(a, otherID))
 	}
 	for _, a := range []message.Attribute{message.MRA, message.RTU, message.DREP, message.SIDRRep} {

@@ -46,9 +46,9 @@ func TestLostRejections(t *testing.T) {
 		id := e.ask()
 		other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 		e.loses(message.REJ, 3)
-		said := outside[byte](e.rig, 1)
-		said[0] = 'n'
-		require.NoError(t, rdma.Reject(other, pointerTo(&said[0]), 1))
+		sent := outside[byte](e.rig, 1)
+		sent[0] = 'n'
+		require.NoError(t, rdma.Reject(other, pointerTo(&sent[0]), 1))
 		if closes {
 			require.NoError(t, rdma.DestroyID(other))
 		}

@@ -213,7 +213,7 @@ func TestParametersTruncated(t *testing.T) {
 // from elsewhere, for another identifier or queue pair, or of another exchange are ignored, even with guessed numbers.
 func TestForgedAnswers(t *testing.T) {
 	e := newExchanged(t)
-	elsewhere := uint64(0x0123)
+	otherLink := uint64(0x0123)
 	id := e.ask()
 	req := e.last(message.REQ)
 	forged := func(a message.Attribute, of *message.MAD, change func(*message.MAD)) {
@@ -223,7 +223,7 @@ func TestForgedAnswers(t *testing.T) {
 		change(m)
 		e.arrives(m)
 	}
-	far := func(m *message.MAD) { m.From.Link = elsewhere }
+	far := func(m *message.MAD) { m.From.Link = otherLink }
 	for _, a := range []message.Attribute{message.REP, message.REJ, message.SIDRRep} {
 		forged(a, req, far)
 	}

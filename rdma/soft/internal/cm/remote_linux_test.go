@@ -191,10 +191,10 @@ func TestDisconnectRetry(t *testing.T) {
 		e := newExchanged(t)
 		id, _ := e.connected()
 		e.forget()
-		said := 1
+		sent := 1
 		if c.disconnects {
 			require.NoError(t, rdma.Disconnect(id))
-			said++
+			sent++
 		}
 		require.NoError(t, rdma.DestroyID(id))
 		count := func() (n int) {
@@ -205,10 +205,10 @@ func TestDisconnectRetry(t *testing.T) {
 			}
 			return n
 		}
-		assert.Equal(t, said, count())
+		assert.Equal(t, sent, count())
 		e.fabric.Advance(2*defaultResponse + 1)
 		n := count()
-		assert.Greater(t, n, said+2, "nothing has answered")
+		assert.Greater(t, n, sent+2, "nothing has answered")
 		if c.answers {
 			dreq := e.last(message.DREQ)
 			stranger := dreq.Clone()

@@ -19,11 +19,11 @@ func TestUnmappedMemory(t *testing.T) {
 	b, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, syscall.Munmap(b)) }()
-	gone := []mem.Segment{{Base: mem.AddressOf(&b[0]), Length: 100}}
+	removed := []mem.Segment{{Base: mem.AddressOf(&b[0]), Length: 100}}
 	assert.False(t, mem.Try(func() {
-		AppendRequest(new(kept), &message.Request{Transport: ibv.QPT_RC, Opcode: ibv.WR_SEND, Payload: gone})
+		AppendRequest(new(kept), &message.Request{Transport: ibv.QPT_RC, Opcode: ibv.WR_SEND, Payload: removed})
 	}))
 	assert.False(t, mem.Try(func() {
-		AppendAnswer(new(kept), &message.Answer{Transport: ibv.QPT_RC, Kind: message.ReadData, Data: gone})
+		AppendAnswer(new(kept), &message.Answer{Transport: ibv.QPT_RC, Kind: message.ReadData, Data: removed})
 	}))
 }

@@ -193,9 +193,9 @@ func TestParts(t *testing.T) {
 		if len(m.Payload) == 0 || m.Transport == ibv.QPT_UD || len(of) <= 1024 {
 			return
 		}
-		var whole, parts kept
+		var complete, parts kept
 		m.AckReq = false
-		AppendRequest(&whole, m)
+		AppendRequest(&complete, m)
 		for at := 0; at < len(of); at += 2048 {
 			part := *m
 			n := min(2048, len(of)-at)
@@ -203,7 +203,7 @@ func TestParts(t *testing.T) {
 			part.Continues, part.More, part.PSN = at > 0, at+n < len(of), m.PSN+uint32(at/1024)
 			AppendRequest(&parts, &part)
 		}
-		assert.Equal(t, whole, parts)
+		assert.Equal(t, complete, parts)
 	})
 }
 

@@ -31,14 +31,14 @@ func TestSoftRoCE(t *testing.T) {
 	} {
 		frame, err := hex.DecodeString(all[i])
 		require.NoError(t, err)
-		way, size, id := ways[1], 40, uint16(0)
+		variant, size, id := ways[1], 40, uint16(0)
 		if frame[0]>>4 == 4 {
-			way, size, id = ways[0], 20, binary.BigEndian.Uint16(frame[4:])
+			variant, size, id = ways[0], 20, binary.BigEndian.Uint16(frame[4:])
 		}
-		way.from.Port = binary.BigEndian.Uint16(frame[size:])
+		variant.from.Port = binary.BigEndian.Uint16(frame[size:])
 		p := frame[size+8:]
-		got, ok := packet.Check(p, &way.from, &way.to, 0)
-		assert.True(t, ok, "%v over %s", op, way.name)
+		got, ok := packet.Check(p, &variant.from, &variant.to, 0)
+		assert.True(t, ok, "%v over %s", op, variant.name)
 		assert.Equal(t, id, got, "%v: the Identification is solved", op)
 
 		m := message.Request{Transport: ibv.QPT_RC, Opcode: op, PKey: 0xffff, DestQP: 0x123456, AckReq: true,
@@ -60,8 +60,8 @@ func TestSoftRoCE(t *testing.T) {
 		}
 		var out show
 		packet.AppendRequest(&out, &m)
-		packet.Seal(out[0], &way.from, &way.to, id)
-		assert.Equal(t, hex.EncodeToString(p), hex.EncodeToString(out[0]), "%v over %s", op, way.name)
+		packet.Seal(out[0], &variant.from, &variant.to, id)
+		assert.Equal(t, hex.EncodeToString(p), hex.EncodeToString(out[0]), "%v over %s", op, variant.name)
 
 		var d packet.Decoder
 		kind, reason := d.Decode(p, message.Address{}, message.Address{})

@@ -332,7 +332,7 @@ func TestTshark(t *testing.T) {
 	lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
 	require.Len(t, lines, len(all)*len(ways))
 	for i, s := range all {
-		for j, way := range ways {
+		for j, variant := range ways {
 			got := dissection{}
 			for k, v := range strings.Split(lines[i*len(ways)+j], "\t") {
 				if v != "" {
@@ -341,26 +341,26 @@ func TestTshark(t *testing.T) {
 			}
 			want := dissection{"frame.time_epoch": "1700000000.123456789", "udp.srcport": "50000",
 				"udp.dstport": "4791"}
-			packet.Seal(s.p, &way.from, &way.to, 0x1234)
-			if want["ip.src"] = way.source; way.name == "IPv4" {
-				want["ip.dst"], want["ip.id"], want["ip.flags.df"] = way.dest, n(0x1234), "1"
+			packet.Seal(s.p, &variant.from, &variant.to, 0x1234)
+			if want["ip.src"] = variant.source; variant.name == "IPv4" {
+				want["ip.dst"], want["ip.id"], want["ip.flags.df"] = variant.dest, n(0x1234), "1"
 				want["ip.checksum.status"] = "1"  // good
 				want["udp.checksum.status"] = "3" // none
 			} else {
 				delete(want, "ip.src")
-				want["ipv6.src"], want["ipv6.dst"], want["udp.checksum.status"] = way.source, way.dest, "1"
+				want["ipv6.src"], want["ipv6.dst"], want["udp.checksum.status"] = variant.source, variant.dest, "1"
 			}
 			if got["invariant.crc"] != "" { // missing for unknown opcodes
 				want["invariant.crc"] = n(binary.BigEndian.Uint32(s.p[len(s.p)-4:]))
 			}
 			for k, v := range s.want {
-				if !strings.HasPrefix(k, "cm.req.prim_") || !strings.HasSuffix(k, "gid") || way.name == "IPv6" {
+				if !strings.HasPrefix(k, "cm.req.prim_") || !strings.HasSuffix(k, "gid") || variant.name == "IPv6" {
 					want[k] = v // over IPv4, Wireshark prints GIDs as IPv4 addresses
 				}
 			}
-			assert.Contains(t, got["frame.protocols"], "infiniband", "%s over %s", s.name, way.name)
+			assert.Contains(t, got["frame.protocols"], "infiniband", "%s over %s", s.name, variant.name)
 			delete(got, "frame.protocols")
-			assert.Equal(t, want, got, "%s over %s", s.name, way.name)
+			assert.Equal(t, want, got, "%s over %s", s.name, variant.name)
 		}
 	}
 }

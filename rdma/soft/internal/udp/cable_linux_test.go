@@ -64,11 +64,11 @@ func laid(t *testing.T) *cable {
 				link.Attrs().OperState == netlink.OperUnknown)
 		}, time.Minute, time.Millisecond)
 	}
-	for _, a := range []struct{ here, there netip.Addr }{{here4, there4}, {here6, there6}} {
-		bits := a.here.BitLen()
+	for _, a := range []struct{ local, remote netip.Addr }{{here4, there4}, {here6, there6}} {
+		bits := a.local.BitLen()
 		require.NoError(t, netlink.AddrAdd(c.near, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: &net.IPNet{
-			IP: a.here.AsSlice(), Mask: net.CIDRMask(bits*3/4, bits)}}), "%v", a.here)
-		require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: c.near.Attrs().Index, IP: a.there.AsSlice(),
+			IP: a.local.AsSlice(), Mask: net.CIDRMask(bits*3/4, bits)}}), "%v", a.local)
+		require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: c.near.Attrs().Index, IP: a.remote.AsSlice(),
 			State: netlink.NUD_PERMANENT, HardwareAddr: c.far.Attrs().HardwareAddr}))
 	}
 	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8&0xff // in network byte order on little-endian machines
@@ -136,17 +136,17 @@ func (c *cable) send(t *testing.T, packet []byte) {
 }
 
 // packet returns a packet from the other host, with UDP checksum 0, traffic class 0x28 and hop limit 17.
-func packet(protocol byte, here, there netip.Addr, payload []byte) []byte {
-	if here.Is6() {
+func packet(protocol byte, local, remote netip.Addr, payload []byte) []byte {
+	if local.Is6() {
 		h := make([]byte, 40)
 		binary.BigEndian.PutUint32(h, 6<<28|0x28<<20)
 		binary.BigEndian.PutUint16(h[4:], uint16(len(payload)))
 		h[6], h[7] = protocol, 17
-		return slices.Concat(h[:8], there.AsSlice(), here.AsSlice(), payload)
+		return slices.Concat(h[:8], remote.AsSlice(), local.AsSlice(), payload)
 	}
 	h := []byte{0x45, 0x28, 0, 0, 0x12, 0x34, 0x40, 0, 17, protocol, 0, 0}
 	binary.BigEndian.PutUint16(h[2:], uint16(20+len(payload)))
-	h = slices.Concat(h, there.AsSlice(), here.AsSlice())
+	h = slices.Concat(h, remote.AsSlice(), local.AsSlice())
 	binary.BigEndian.PutUint16(h[10:], ^checkSum(h))
 	return append(h, payload...)
 }

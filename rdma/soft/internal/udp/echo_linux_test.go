@@ -45,9 +45,9 @@ func BenchmarkEcho(b *testing.B) {
 	}
 	defer c.Wait()
 	defer in.Close()
-	says := bufio.NewScanner(out)
-	says.Scan()
-	to, err := netip.ParseAddrPort(says.Text())
+	output := bufio.NewScanner(out)
+	output.Scan()
+	to, err := netip.ParseAddrPort(output.Text())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -82,12 +82,12 @@ func TestFromAnotherHost(t *testing.T) {
 		return
 	}
 	c := laid(t)
-	for _, a := range []struct{ here, there netip.Addr }{{here4, there4}, {here6, there6}} {
-		s := roce(t, a.here, Options{})
-		c.send(t, packet(unix.IPPROTO_UDP, a.here, a.there, datagram(0xc123, 4791, []byte("from afar"))))
+	for _, a := range []struct{ local, remote netip.Addr }{{here4, there4}, {here6, there6}} {
+		s := roce(t, a.local, Options{})
+		c.send(t, packet(unix.IPPROTO_UDP, a.local, a.remote, datagram(0xc123, 4791, []byte("from afar"))))
 		b, got := make([]byte, MaxRead), Arrival{}
 		require.NoError(t, s.Read(b, &got))
-		assert.Equal(t, Arrival{N: 9, Segment: 9, From: netip.AddrPortFrom(a.there, 0xc123), TTL: 17, TOS: 0x28}, got)
+		assert.Equal(t, Arrival{N: 9, Segment: 9, From: netip.AddrPortFrom(a.remote, 0xc123), TTL: 17, TOS: 0x28}, got)
 		assert.Equal(t, "from afar", string(b[:got.N]))
 	}
 }
@@ -126,15 +126,15 @@ func TestPathOf1500(t *testing.T) {
 	}
 	laid(t)
 	for _, a := range []struct {
-		here, there netip.Addr
-		payload     int
+		local, remote netip.Addr
+		payload       int
 	}{{here4, there4, 1472}, {here6, there6, 1452}} {
-		s := roce(t, a.here, Options{})
-		mtu, err := s.MTU(a.there)
+		s := roce(t, a.local, Options{})
+		mtu, err := s.MTU(a.remote)
 		require.NoError(t, err)
 		assert.Equal(t, a.payload, mtu)
 		assert.Equal(t, 1024, RoCEMTU(mtu))
-		to := netip.AddrPortFrom(a.there, 4791)
+		to := netip.AddrPortFrom(a.remote, 4791)
 		n, err := s.Write(to, make([]byte, 3*mtu), mtu)
 		require.NoError(t, err)
 		assert.Equal(t, 3*mtu, n)
@@ -276,9 +276,9 @@ func TestLoopbackIsDown(t *testing.T) {
 	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
 	require.NoError(t, netlink.LinkSetDown(lo))
-	began := time.Now()
+	start := time.Now()
 	s, err := Open(here4, Options{Share: true})
 	require.NoError(t, err)
 	defer s.Close()
-	require.Less(t, time.Since(began), 10*time.Second)
+	require.Less(t, time.Since(start), 10*time.Second)
 }

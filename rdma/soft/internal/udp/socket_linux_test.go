@@ -131,8 +131,8 @@ func TestHolderIsNamed(t *testing.T) {
 	defer func() { assert.NoError(t, os.WriteFile("/proc/self/comm", bytes.TrimSpace(name), 0)) }()
 	process := fmt.Sprintf("process %d (%q) uses the port", os.Getpid(), evil)
 	for _, addr := range []netip.Addr{v4, v6} {
-		taken := opened(t, addr, Options{})
-		_, err := Open(addr, Options{Port: int(taken.Addr().Port())})
+		used := opened(t, addr, Options{})
+		_, err := Open(addr, Options{Port: int(used.Addr().Port())})
 		assert.ErrorContains(t, err, process)
 	}
 	everywhere, err := net.ListenUDP("udp", nil)
@@ -194,16 +194,16 @@ func TestUnknownHolder(t *testing.T) {
 // TestUnmappedMemory: a registered region may be unmapped at any time.
 func TestUnmappedMemory(t *testing.T) {
 	near, far := opened(t, v4, Options{}), opened(t, v4, Options{})
-	gone, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	removed, err := syscall.Mmap(-1, 0, 1<<16, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	require.NoError(t, err)
-	hole := gone[8192:12288]
+	hole := removed[8192:12288]
 	require.NoError(t, syscall.Mprotect(hole, syscall.PROT_NONE))
 	for _, segment := range []int{1000, 20000} {
-		n, err := near.WriteBuffers(far.Addr(), [][]byte{{1, 2, 3}, gone[:5000], hole[:10], {4}}, segment)
+		n, err := near.WriteBuffers(far.Addr(), [][]byte{{1, 2, 3}, removed[:5000], hole[:10], {4}}, segment)
 		assert.ErrorIs(t, err, syscall.EFAULT)
 		assert.Zero(t, n)
 	}
-	require.NoError(t, syscall.Munmap(gone))
+	require.NoError(t, syscall.Munmap(removed))
 	_, err = near.Write(far.Addr(), []byte("next"), 4)
 	require.NoError(t, err)
 	got, _ := receive(t, far, near.Addr(), 4)

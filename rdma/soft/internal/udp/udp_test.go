@@ -267,14 +267,14 @@ func TestPeerIsGone(t *testing.T) {
 }
 
 func TestOpenErrors(t *testing.T) {
-	taken := opened(t, v4, Options{})
+	used := opened(t, v4, Options{})
 	for name, c := range map[string]struct {
 		addr string
 		port int
 		is   error
 		says string
 	}{
-		"taken":      {"127.0.0.1", int(taken.Addr().Port()), syscall.EADDRINUSE, "uses the port"},
+		"taken":      {"127.0.0.1", int(used.Addr().Port()), syscall.EADDRINUSE, "uses the port"},
 		"not ours":   {"192.0.2.1", AnyPort, syscall.EADDRNOTAVAIL, "network namespace: 127.0.0.1/8"},
 		"every":      {"0.0.0.0", 0, syscall.EINVAL, "one address of this machine"},
 		"group":      {"224.0.0.1", 0, syscall.EINVAL, "one address of this machine"},

@@ -89,7 +89,7 @@ func TestFullSocket(t *testing.T) {
 		sent, full int
 		unsendable int
 		waits      int
-		took       time.Duration
+		elapsed    time.Duration
 	}{
 		"room":       {socket: narrow{}, sent: 10},
 		"a moment":   {socket: narrow{takes: []int{0, 0, 0, 0, 0, 0, 10}, err: udp.ErrFull}, sent: 10, waits: 6},
@@ -97,7 +97,7 @@ func TestFullSocket(t *testing.T) {
 		"slowly": {socket: narrow{takes: slices.Concat([]int{3}, make([]int, 90), []int{1}, make([]int, 90), []int{10}),
 			err: udp.ErrFull}, sent: 10, waits: 182},
 		"for ever": {socket: narrow{takes: []int{4, 0}, err: udp.ErrFull}, sent: 4, full: 6, waits: 100,
-			took: writeTimeout},
+			elapsed: writeTimeout},
 		"closed": {socket: narrow{takes: []int{4, 0}, err: net.ErrClosed}, sent: 4},
 		"wrong":  {socket: narrow{takes: []int{0}, err: syscall.EMSGSIZE}, unsendable: 10},
 		"seal":   {socket: narrow{takes: []int{0, 10}, err: udp.ErrSealAgain, ids: udp.Counted}, sent: 10},
@@ -108,8 +108,8 @@ func TestFullSocket(t *testing.T) {
 				s := c.socket
 				l, start := linkOver(&s), time.Now()
 				flushed(l, 10)
-				if c.took > 0 {
-					assert.Equal(t, c.took, time.Since(start))
+				if c.elapsed > 0 {
+					assert.Equal(t, c.elapsed, time.Since(start))
 				}
 				if assert.Len(t, s.sent, c.sent); c.sent == 10 {
 					assert.Len(t, s.sent[9], 60)
