@@ -158,7 +158,7 @@ func TestUseOfClosedBatch(t *testing.T) {
 	require.NoError(t, b.Close())
 	require.NoError(t, recvs.Close())
 	require.NoError(t, tags.Close())
-	b, recvs, tags = keptBy(s), keptBy2(r), nil
+	b, recvs, tags = batchOf(s), recvBatchOf(r), nil
 	for range 3 {
 		goruntime.GC()
 		s.SGE(1, 2, 3).Inline([]byte("inline")).Flags(ibv.SEND_FENCE).Signaled().UD(1, 2, 3).XRC(4)
@@ -175,5 +175,5 @@ func TestUseOfClosedBatch(t *testing.T) {
 	}
 }
 
-func keptBy(s SendRequest) *SendBatch  { return s.b }
-func keptBy2(r RecvRequest) *RecvBatch { return r.b }
+func batchOf(s SendRequest) *SendBatch     { return s.b }
+func recvBatchOf(r RecvRequest) *RecvBatch { return r.b }

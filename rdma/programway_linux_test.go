@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/internal/datapath"
 )
 
-// longRunner hides the type of C's path, so that programs never use the fast path.
-type longRunner struct{ datapath.Runner }
+// slowRunner hides the type of C's path, so that programs never use the fast path.
+type slowRunner struct{ datapath.Runner }
 
 // nativeExtended returns an extended queue pair whose functions are in C, and a digest of the arguments of their calls.
 func nativeExtended(t testing.TB) (d *device, qp *ibv.QPEx, digest *uint64) {
@@ -41,9 +41,9 @@ func nativeExtended(t testing.TB) (d *device, qp *ibv.QPEx, digest *uint64) {
 	return d, qp, ibv.Ptr[uint64](symbol("device_wr_digest")).Deref()
 }
 
-// TestProgramsTheShortWay compares the fast path of programs with the general path: both make the same calls, reject
-// the same programs with the same errors, and take and release the same slots.
-func TestProgramsTheShortWay(t *testing.T) {
+// TestProgramFastPath compares the fast path of programs with the general path: both make the same calls, reject the
+// same programs with the same errors, and take and release the same slots.
+func TestProgramFastPath(t *testing.T) {
 	_, qp, digest := nativeExtended(t)
 	rapid.Check(t, func(t *rapid.T) {
 		qp.QPBase.State, qp.QPBase.QPType = ibv.QPS_RTS, ibv.QPT_RC
@@ -63,7 +63,7 @@ func TestProgramsTheShortWay(t *testing.T) {
 				q.useLock()
 			}
 			if i == 1 {
-				q.path = longRunner{q.path.(datapath.Runner)}
+				q.path = slowRunner{q.path.(datapath.Runner)}
 				q.useLock()
 			}
 			queues[i], post[i] = q, q.PostProgram

@@ -15,12 +15,12 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// long hides the type of C's path, so that posts and polls never use the fast path.
-type long struct{ Path }
+// slowPath hides the type of C's path, so that posts and polls never use the fast path.
+type slowPath struct{ Path }
 
-// TestShortWay compares the fast path of posts and polls, which only C's functions have, with the general path: both
+// TestFastPath compares the fast path of posts and polls, which only C's functions have, with the general path: both
 // accept and reject the same requests and release the same slots.
-func TestShortWay(t *testing.T) {
+func TestFastPath(t *testing.T) {
 	d, opcode := native(t), nativeOpcode(t)
 	defer func() { *opcode = ibv.WC_SEND }()
 	rapid.Check(t, func(t *rapid.T) {
@@ -39,13 +39,13 @@ func TestShortWay(t *testing.T) {
 			cq.Track(0x12, q, nil)
 			queues[i], cqs[i] = q, cq
 		}
-		cqs[1].path = long{cqs[1].path}
+		cqs[1].path = slowPath{cqs[1].path}
 		cqs[1].updatePlain()
 		if rapid.Bool().Draw(t, "path has PostOne") {
 			queues[1].path = &quickPath{Path: &sameQP{queues[1].path, &d.qp}}
 			queues[1].useLock()
 		} else {
-			queues[1].path = long{queues[1].path}
+			queues[1].path = slowPath{queues[1].path}
 			queues[1].setRefusal(nil)
 		}
 		queues[1].start(queues[0].posted.Load())
@@ -145,9 +145,9 @@ func nativeOpcode(t testing.TB) *ibv.WCOpcode {
 	return ibv.Ptr[ibv.WCOpcode](address).Deref()
 }
 
-// TestShortWayOfOthers: the fast path of polls handles only completions of sends. Completions of a shared receive
+// TestFastPathOnlyForSends: the fast path of polls handles only completions of sends. Completions of a shared receive
 // queue, and those that drains wait for, use the general path.
-func TestShortWayOfOthers(t *testing.T) {
+func TestFastPathOnlyForSends(t *testing.T) {
 	d, opcode := native(t), nativeOpcode(t)
 	defer func() { *opcode = ibv.WC_SEND }()
 	send, err := NewSendQueue(&d.qp, QueueOptions{Way: "system", Unchecked: true})

@@ -190,7 +190,7 @@ func TestDeviceRemoved(t *testing.T) {
 // TestLinkIsCut checks that when the link is cut, an operation in progress fails after its retries, as do later ones,
 // and that disconnecting causes an event.
 func TestLinkIsCut(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to := remote(t, remoteMR)
 		require.True(t, r.fabric.SetLink("soft1", false))
@@ -211,7 +211,7 @@ func TestLinkIsCut(t *testing.T) {
 
 // TestLostMessages checks that lost messages delay operations without failing them.
 func TestLostMessages(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to := remote(t, remoteMR)
 		require.NoError(t, r.fabric.SetFaults(soft.Faults{Seed: 1, Drop: 0.2, Duplicate: 0.2, Delay: 0.2,

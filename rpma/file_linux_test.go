@@ -17,7 +17,7 @@ import (
 
 // TestFile checks that the file contains the data that a peer has written.
 func TestFile(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		name := filepath.Join(t.TempDir(), "memory")
 		f, err := OpenFile(name, FileOptions{Size: 10000})
 		require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestMapFile(t *testing.T) {
 
 // TestTruncatedFile checks that a peer's access to a truncated part of a file fails without crashing a program.
 func TestTruncatedFile(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		name := filepath.Join(t.TempDir(), "memory")
 		f, err := OpenFile(name, FileOptions{Size: 1 << 20})
 		require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 
 // TestPersistent checks that a flush for persistence needs the region's usage and the peer's configuration.
 func TestPersistent(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		both := remote(t, r.b.memory(64, WriteDst|FlushVisibility|FlushPersistent))
 		visible := remote(t, r.b.memory(64, WriteDst|FlushVisibility))
 		neither := remote(t, r.b.memory(64, WriteDst))
@@ -48,7 +48,7 @@ func TestPersistent(t *testing.T) {
 
 // TestFlushOfEitherType checks that memory registered for one type of flush supports that type.
 func TestFlushOfEitherType(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		r.a.conn.ApplyRemotePeerConfig(PeerConfig{DirectWriteToPmem: true})
 		for to, usage := range map[FlushType]Usage{Visibility: FlushVisibility, Persistent: FlushPersistent} {
 			remoteMR := remote(t, r.b.memory(64, WriteDst|usage))
@@ -61,7 +61,7 @@ func TestFlushOfEitherType(t *testing.T) {
 // TestFlushEverywhere checks that a flush succeeds for any range, even if 8 bytes from its start would exceed the
 // region.
 func TestFlushEverywhere(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		for _, size := range []int{1, 7, 8, 9, 100} {
 			to := remote(t, r.b.memory(size, WriteDst|FlushVisibility))
 			for offset := range uint64(size) + 1 {
@@ -107,7 +107,7 @@ func TestFlushMismatch(t *testing.T) {
 
 // TestOnlyLastFlushes checks that as many flush ids are kept as flushes can be outstanding.
 func TestOnlyLastFlushes(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		to := remote(t, r.b.memory(64, FlushVisibility))
 		const n = 3 * defaultQueueSize
 		assert.False(t, r.a.conn.sends.wasFlush(0), "there was none")

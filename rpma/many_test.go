@@ -18,7 +18,7 @@ import (
 
 // TestBatch checks that operations of every kind are posted in order and can be posted again.
 func TestBatch(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, remoteMR), r.a.conn
 		b, err := c.NewBatch(8)
@@ -92,7 +92,7 @@ func TestBatchNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to := remote(t, remoteMR)
 		b, err := r.a.conn.NewBatch(4)
@@ -117,7 +117,7 @@ func TestBatchNoAllocation(t *testing.T) {
 
 // TestAsync checks that goroutines can wait for their own operations in any order.
 func TestAsync(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		const workers, rounds = 4, 50
 		localMR, remoteMR := r.a.memory(64*workers, everyUsage), r.b.memory(64*workers, everyUsage)
 		to := remote(t, remoteMR)
@@ -276,7 +276,7 @@ func TestAsyncNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, ctx := remote(t, remoteMR), soon(t)
 		async, err := r.a.conn.NewAsync(2)

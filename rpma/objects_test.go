@@ -176,7 +176,7 @@ func TestAnyOrder(t *testing.T) {
 
 // TestClosedConnection checks that every method of a closed connection fails and none panics.
 func TestClosedConnection(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, remoteMR), r.a.conn
 		b, err := c.NewBatch(2)
@@ -209,7 +209,7 @@ func TestClosedConnection(t *testing.T) {
 
 // TestCloseDuringUse checks that closing a connection ends the calls of other goroutines.
 func TestCloseDuringUse(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, remoteMR), r.a.conn
 		ctx := soon(t)

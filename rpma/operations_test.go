@@ -23,7 +23,7 @@ var flushWays = map[string]PeerOptions{"native": {}, "plain": {ReadFlush: true, 
 	"read flush": {ReadFlush: true}}
 
 // eachWay runs a test with each of flushWays.
-func eachWay(t *testing.T, test func(t *testing.T, r *pair)) {
+func forEachProtocol(t *testing.T, test func(t *testing.T, r *pair)) {
 	for name, variant := range flushWays {
 		t.Run(name, func(t *testing.T) { test(t, connected(t, options{a: variant, b: variant})) })
 	}
@@ -31,7 +31,7 @@ func eachWay(t *testing.T, test func(t *testing.T, r *pair)) {
 
 // TestEndToEnd writes to a peer's memory, flushes it, and reads it back.
 func TestEndToEnd(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		remoteMR := r.b.memory(4096, ReadSrc|WriteDst|FlushVisibility)
 		here := r.a.memory(4096, WriteSrc|ReadDst)
 		to := remote(t, remoteMR)
@@ -47,7 +47,7 @@ func TestEndToEnd(t *testing.T) {
 }
 
 func TestOpcodes(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		remoteMR, here := r.b.memory(64, everyUsage), r.a.memory(64, everyUsage)
 		to, c := remote(t, remoteMR), r.a.conn
 		atomic, flush := ibv.WC_RDMA_WRITE, ibv.WC_RDMA_READ
@@ -143,7 +143,7 @@ func TestEmptyOperations(t *testing.T) {
 
 // TestFlags checks that with OnError, only a failure causes a completion.
 func TestFlags(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, remoteMR), r.a.conn
 		require.NoError(t, c.Write(to, 0, localMR, 0, 8, OnError, 1))
@@ -171,7 +171,7 @@ func TestFlags(t *testing.T) {
 
 // TestAtomicWriteFence checks that an atomic write waits for earlier flushes, with a fence unless both are native.
 func TestAtomicWriteFence(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		fenced := !(r.a.peer.NativeFlush() && r.a.peer.NativeAtomicWrite())
 		to := remote(t, r.b.memory(64, everyUsage))
 		assert.Equal(t, fenced, r.a.conn.sends.fence == ibv.SEND_FENCE)
@@ -190,7 +190,7 @@ func TestAtomicWriteFence(t *testing.T) {
 
 // TestAtomicWrite checks that an atomic write writes all 8 bytes and no others.
 func TestAtomicWrite(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		remoteMR := r.b.memory(24, everyUsage)
 		to := remote(t, remoteMR)
 		value := [8]byte{1, 2, 3, 4, 5, 6, 7, 8}
@@ -207,7 +207,7 @@ func TestAtomicWrite(t *testing.T) {
 
 // TestArguments checks that invalid arguments are rejected before posting, with librpma's codes.
 func TestArguments(t *testing.T) {
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, remoteMR), r.a.conn
 		const far = ^uint64(0)

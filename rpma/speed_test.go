@@ -55,7 +55,7 @@ func TestNoAllocation(t *testing.T) {
 	if underRaceDetector {
 		t.Skip("the race detector allocates")
 	}
-	eachWay(t, func(t *testing.T, r *pair) {
+	forEachProtocol(t, func(t *testing.T, r *pair) {
 		wcs := make([]ibv.WC, 1)
 		for name, post := range eachOperation(r) {
 			assert.Zero(t, testing.AllocsPerRun(100, func() {

@@ -140,7 +140,7 @@ func TestErrorsOfAnInt(t *testing.T) {
 	assert.EqualError(t, err, "give_int: failed without an error number", "a negative errno is not an error number")
 }
 
-func TestLookingAgainAllocatesNothing(t *testing.T) {
+func TestRepeatedLookupDoesNotAllocate(t *testing.T) {
 	give := function("give_int")
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		if give.Exported().Status3(0, 0, 0) != nil ||

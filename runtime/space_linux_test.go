@@ -41,7 +41,7 @@ func newToy(t *testing.T) *toy {
 	return b
 }
 
-func TestASlotOfASpaceIsCalledEveryWay(t *testing.T) {
+func TestSpaceSlotOnEveryWay(t *testing.T) {
 	b := newToy(t)
 	var got []uint64
 	slot, err := b.space.Slot(func(a, b, c, d, e, f uint64) (uint64, runtime.Errno) {

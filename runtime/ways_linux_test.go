@@ -54,7 +54,7 @@ func TestCall3(t *testing.T) {
 	}
 }
 
-func TestCall3AllocatesNothing(t *testing.T) {
+func TestCall3DoesNotAllocate(t *testing.T) {
 	fn := cfunc(t, "int3")
 	var p program.Program
 	call := p.Call(fn, 1, 2, 3)

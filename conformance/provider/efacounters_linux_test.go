@@ -41,7 +41,7 @@ func TestEFACounters(t *testing.T) {
 			qp = b
 		}
 		require.NoError(t, qp.AttachCompCntr(counters[i], op))
-		require.Error(t, qp.AttachCompCntr(counters[i], op), "it counts them already")
+		require.Error(t, qp.AttachCompCntr(counters[i], op), "already counted")
 	}
 	t.Cleanup(func() { assert.NoError(t, rdma.CloseAll(nil, a, b)) }) // closed before the counters
 	g.ready(t, a, 7)

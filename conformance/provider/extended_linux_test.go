@@ -21,7 +21,7 @@ import (
 // fails both.
 func TestExtendedQueues(t *testing.T) {
 	const tests = "-test.run=^(TestExtendedQueueHasEachCompletionOnce|TestProgramsPollOneQueueAtOnce|" +
-		"TestProgramsSendWholeMessages)$"
+		"TestProgramData)$"
 	all := []*Emulated{emulated(t)}
 	if os.Getenv(envAll) != "" {
 		for _, release := range []string{"56.1", "44.0"} {

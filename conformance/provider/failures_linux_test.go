@@ -26,25 +26,25 @@ func TestFailure(t *testing.T) {
 		sender  ibv.WCStatus
 		peer    ibv.WCStatus // status of the receive, if any
 	}{
-		"a write beyond the region": {nil, func(b *rdma.SendBatch, own, peer *rdma.MR) {
+		"write beyond the region": {nil, func(b *rdma.SendBatch, own, peer *rdma.MR) {
 			b.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(own.SGE(0, 2)).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR, 0},
-		"a read with a wrong key": {nil, func(b *rdma.SendBatch, own, peer *rdma.MR) {
+		"read with a wrong key": {nil, func(b *rdma.SendBatch, own, peer *rdma.MR) {
 			b.Read(1, peer.Address(), peer.RKey()^1).Add(own.SGE(0, 2)).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR, 0},
 		"data with a wrong key": {nil, func(b *rdma.SendBatch, own, _ *rdma.MR) {
 			b.Send(1).SGE(own.Address(), 1, own.LKey()^1).Signaled()
 		}, ibv.WC_LOC_PROT_ERR, 0},
-		"a window of no region": {nil, func(b *rdma.SendBatch, _, _ *rdma.MR) {
+		"window without a region": {nil, func(b *rdma.SendBatch, _, _ *rdma.MR) {
 			b.LocalInv(1, 77).Signaled()
 		}, ibv.WC_MW_BIND_ERR, 0},
 		"no receive": {nil, func(b *rdma.SendBatch, own, _ *rdma.MR) {
 			b.Send(1).Add(own.SGE(0, 1)).Signaled()
 		}, ibv.WC_RNR_RETRY_EXC_ERR, 0},
-		"a receive that is too short": {func(own *rdma.MR) ibv.SGE { return own.SGE(0, 1) },
+		"receive too short": {func(own *rdma.MR) ibv.SGE { return own.SGE(0, 1) },
 			func(b *rdma.SendBatch, own, _ *rdma.MR) { b.Send(1).Add(own.SGE(0, 2)).Signaled() },
 			ibv.WC_REM_INV_REQ_ERR, ibv.WC_LOC_LEN_ERR},
-		"a receive with a wrong key": {
+		"receive with a wrong key": {
 			func(own *rdma.MR) ibv.SGE { return ibv.SGE{Addr: own.Address(), Length: 9, LKey: own.LKey() ^ 1} },
 			func(b *rdma.SendBatch, own, _ *rdma.MR) { b.Send(1).Add(own.SGE(0, 2)).Signaled() },
 			ibv.WC_REM_OP_ERR, ibv.WC_LOC_PROT_ERR},

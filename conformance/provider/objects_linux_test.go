@@ -83,7 +83,7 @@ func pair(t *testing.T, device *rdma.Device, create func(rdma.QPParts) (*rdma.QP
 		qps[i], mrs[i] = qp, mr
 		provider := map[string]string{pathC: "mlx5", pathGo: "software", pathMLX4: "mlx4",
 			pathERDMA: "erdma", pathNative: "software", pathNativeGo: "software"}[os.Getenv(envInside)]
-		assert.Equal(t, provider, qp.SendQueue().Provider(), "who posts")
+		assert.Equal(t, provider, qp.SendQueue().Provider(), "driver")
 	}
 	for i := range qps {
 		peer, err := qps[1-i].Endpoint()

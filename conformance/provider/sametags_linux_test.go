@@ -175,7 +175,7 @@ func (c *tagCaller) completion() {
 	}
 	var length uint32
 	if opcode == ibv.WC_TM_RECV {
-		if flags&whole == 0 {
+		if flags&matchedData == 0 {
 			c.unexpected++
 		}
 		length, err = verbs.WCReadByteLen(c.cqEx)

@@ -80,15 +80,15 @@ func TestSRD(t *testing.T) {
 	}
 	a, b, own, peer := g.qps[0], g.qps[1], g.mrs[0], g.mrs[1]
 	ah, qpn, qkey := g.to(1)
-	copy(own.Bytes(), "what is written")
+	copy(own.Bytes(), "data of a write")
 	clear(peer.Bytes())
 	if !supports(writes) {
-		copy(peer.Bytes()[9:], "what is written")
+		copy(peer.Bytes()[9:], "data of a write")
 		program(t, a, func(p *rdma.WRProgram) {
 			p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
 		})
 		success(t, a.SendCQ(), ibv.WC_SEND, 2)
-		assert.Equal(t, "is written", string(own.Bytes()[size:][:10]))
+		assert.Equal(t, "of a write", string(own.Bytes()[size:][:10]))
 		return
 	}
 	program(t, a, func(p *rdma.WRProgram) {
@@ -99,7 +99,7 @@ func TestSRD(t *testing.T) {
 		p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
 	})
 	success(t, a.SendCQ(), ibv.WC_SEND, 2) // libefa reports reads as sends
-	assert.Equal(t, "is written", string(own.Bytes()[size:][:10]))
+	assert.Equal(t, "of a write", string(own.Bytes()[size:][:10]))
 	receive(t, b.PostRecv, peer.SGE(0, 1))
 	program(t, a, func(p *rdma.WRProgram) {
 		p.WriteImm(3, peer.Address(), peer.RKey(), ibv.ToBE32(5)).Add(own.SGE(0, 4)).UD(ah, qpn, qkey).Signaled()
@@ -169,7 +169,7 @@ func TestSRDFailures(t *testing.T) {
 	far, err := g.pds[0].CreateAH(&away)
 	keep(t, far, err)
 	impatient := newSRDOn(t, g)
-	const aWrite = "a write beyond the region"
+	const aWrite = "write beyond the region"
 	type failure struct {
 		by     *rdma.QP
 		post   func(p *rdma.WRProgram)
@@ -179,7 +179,7 @@ func TestSRDFailures(t *testing.T) {
 		aWrite: {a, func(p *rdma.WRProgram) {
 			p.Write(1, peer.SGE(2*size-1, 1).Addr, peer.RKey()).Add(local.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
-		"a read with a wrong key": {a, func(p *rdma.WRProgram) {
+		"read with a wrong key": {a, func(p *rdma.WRProgram) {
 			p.Read(1, peer.Address(), peer.RKey()^1).Add(local.SGE(0, 2)).UD(ah, qpn, qkey).Signaled()
 		}, ibv.WC_REM_ACCESS_ERR},
 		"data with a wrong key": {a, func(p *rdma.WRProgram) {
@@ -216,7 +216,7 @@ func TestSRDFailures(t *testing.T) {
 	receive(t, b.PostRecv, peer.SGE(0, 1))
 	send(t, a, func(batch *rdma.SendBatch) { batch.Send(1).Add(local.SGE(0, 2)).UD(ah, qpn, qkey).Signaled() })
 	wc := next(t, a.SendCQ())
-	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, wc.Status, "a receive that is too short")
+	assert.Equal(t, ibv.WC_REM_INV_REQ_ERR, wc.Status, "receive too short")
 	wc = next(t, b.RecvCQ())
 	assert.Equal(t, ibv.WC_LOC_LEN_ERR, wc.Status)
 }

@@ -63,7 +63,7 @@ const (
 
 const tagValues = ibv.WC_STANDARD_FLAGS | ibv.WC_EX_WITH_TM_INFO
 
-const whole = ibv.WC_TM_MATCH | ibv.WC_TM_DATA_VALID
+const matchedData = ibv.WC_TM_MATCH | ibv.WC_TM_DATA_VALID
 
 // TestTags checks that messages arrive in the memory of their tags in any order, through ibv_post_srq_ops of libmlx5.
 func TestTags(t *testing.T) {
@@ -83,7 +83,7 @@ func TestTags(t *testing.T) {
 			}
 			clear(g.there.Bytes())
 			g.message(ibv.TMH_EAGER, tag, text, nil)
-			c := g.expect(1000+tag, ibv.WC_TM_RECV, whole)
+			c := g.expect(1000+tag, ibv.WC_TM_RECV, matchedData)
 			assert.Equal(t, []any{tag, uint32(tag) + 7, uint32(len(text)), g.receiver.Num()},
 				[]any{c.TM.Tag, c.TM.Priv, c.ByteLen, c.QPNum})
 			assert.Equal(t, text, g.there.Bytes()[2000*tag:][:len(text)])
@@ -132,7 +132,7 @@ func TestTagsAndReceives(t *testing.T) {
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.Sync(3, unexpected).Signaled() })
 		g.expect(3, ibv.WC_TM_SYNC, 0)
 		g.message(ibv.TMH_EAGER, 1, text, nil)
-		g.expect(1001, ibv.WC_TM_RECV, whole)
+		g.expect(1001, ibv.WC_TM_RECV, matchedData)
 		assert.Equal(t, text, g.there.Bytes()[:len(text)])
 		g.sent()
 
@@ -142,7 +142,7 @@ func TestTagsAndReceives(t *testing.T) {
 		})
 		g.expect(4, ibv.WC_TM_ADD, 0)
 		g.message(ibv.TMH_EAGER, 2, text, nil)
-		g.expect(1002, ibv.WC_TM_RECV, whole)
+		g.expect(1002, ibv.WC_TM_RECV, matchedData)
 		g.sent()
 	}
 }
@@ -160,9 +160,9 @@ func TestTagLists(t *testing.T) {
 		g.message(ibv.TMH_EAGER, 2, []byte("two"), nil)
 		g.sent() // the message has arrived
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(8, second).Signaled() })
-		g.expect(1002, ibv.WC_TM_RECV, whole)
+		g.expect(1002, ibv.WC_TM_RECV, matchedData)
 		c := g.next()
-		assert.Equal(t, []any{ibv.WC_TM_ERR, uint64(8)}, []any{c.Status, c.WRID}, "a message has taken it")
+		assert.Equal(t, []any{ibv.WC_TM_ERR, uint64(8)}, []any{c.Status, c.WRID}, "a message has matched the tag")
 
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
 			return b.AddTag(3, 1003, 0x1200, 0xff00).Add(g.there.SGE(0, 100)).Signaled()
@@ -172,10 +172,10 @@ func TestTagLists(t *testing.T) {
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.AddTag(4, 1004, 0, 0).Signaled() })
 		g.expect(4, ibv.WC_TM_ADD, 0)
 		g.message(ibv.TMH_EAGER, 0x1234, []byte("masked"), nil)
-		g.expect(1003, ibv.WC_TM_RECV, whole)
+		g.expect(1003, ibv.WC_TM_RECV, matchedData)
 		g.sent()
 		g.message(ibv.TMH_EAGER, 0x1234, nil, nil)
-		assert.Zero(t, g.expect(1004, ibv.WC_TM_RECV, whole).ByteLen)
+		assert.Zero(t, g.expect(1004, ibv.WC_TM_RECV, matchedData).ByteLen)
 		g.sent()
 
 		g.change(func(b *rdma.TagBatch) rdma.TagRequest {
@@ -183,7 +183,7 @@ func TestTagLists(t *testing.T) {
 		})
 		g.nothing() // unsignaled
 		g.message(ibv.TMH_EAGER, 5, []byte("quiet"), nil)
-		g.expect(1005, ibv.WC_TM_RECV, whole)
+		g.expect(1005, ibv.WC_TM_RECV, matchedData)
 		g.sent()
 	}
 	full, err := rdma.NewTagBatch(mostTags+1, 1)
@@ -279,9 +279,9 @@ func TestLostTags(t *testing.T) {
 	first := g.add(1, g.there.SGE(0, 100))
 	g.add(2, g.there.SGE(0, 100))
 	g.message(ibv.TMH_EAGER, 1, nil, nil)
-	g.expect(1001, ibv.WC_TM_RECV, whole)
+	g.expect(1001, ibv.WC_TM_RECV, matchedData)
 	g.message(ibv.TMH_EAGER, 2, nil, nil)
-	g.expect(1002, ibv.WC_TM_RECV, whole)
+	g.expect(1002, ibv.WC_TM_RECV, matchedData)
 	g.change(func(b *rdma.TagBatch) rdma.TagRequest { return b.DelTag(9, first).Signaled() })
 	assert.Equal(t, ibv.WC_TM_ERR, g.next().Status)
 	b, err := rdma.NewTagBatch(mostTags, 1)

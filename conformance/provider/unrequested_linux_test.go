@@ -81,5 +81,5 @@ func TestUnrequestedOperations(t *testing.T) {
 	const ofBind = 3 // number of blocks of a bind
 	assert.Less(t, int(dv.SQ.WQECnt), 1+(n-1)*ofBind, "blocks of the ring, and those of the list")
 	first := ibv.Ptr[[4]byte](dv.SQ.Buf).Deref()
-	assert.EqualValues(t, mlx5dv.MLX5_OPCODE_UMR, first[3], "where the send was")
+	assert.EqualValues(t, mlx5dv.MLX5_OPCODE_UMR, first[3], "block of the send")
 }

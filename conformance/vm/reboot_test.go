@@ -77,11 +77,11 @@ func TestKernelBreaksEarly(t *testing.T) {
 	noInit := observed{console: "[    1.1] Kernel panic - not syncing: No working init found.\n"}
 	assert.False(t, noInit.brokeEarly(classify(noInit).Kind), "would fail again")
 	still := observed{console: "[    0.2] x2apic enabled\n", timedOut: true}
-	assert.True(t, still.brokeEarly(classify(still).Kind), "it hung")
+	assert.True(t, still.brokeEarly(classify(still).Kind), "the guest hung")
 	still.booted = true
 	assert.False(t, still.brokeEarly(classify(still).Kind), "init ran and reports its own failures")
 	stopped := observed{console: "[    0.2] x2apic enabled\n"}
-	assert.True(t, stopped.brokeEarly(classify(stopped).Kind), "it stopped without an error")
+	assert.True(t, stopped.brokeEarly(classify(stopped).Kind), "the guest stopped without an error")
 	stopped.emulator = "qemu-system-x86_64: could not open the kernel"
 	assert.False(t, stopped.brokeEarly(classify(stopped).Kind), "QEMU would fail again")
 	init := observed{console: "[    2.1] x\n", booted: true, failed: "loading rdma_rxe: no such file"}

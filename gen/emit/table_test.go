@@ -181,8 +181,8 @@ func TestGridsAreStable(t *testing.T) {
 	}
 }
 
-// TestGridOfManyAnswers checks that indexes that do not fit one byte take two.
-func TestGridOfManyAnswers(t *testing.T) {
+// TestGridWithTwoByteIndexes checks that indexes that do not fit one byte take two.
+func TestGridWithTwoByteIndexes(t *testing.T) {
 	g := smallPostSend()[0]
 	for i := range 300 {
 		g.Dims[1].Names = append(g.Dims[1].Names, fmt.Sprintf("IBV_WR_%d", i))

@@ -224,7 +224,7 @@ func TestFromArchiveBomb(t *testing.T) {
 	assert.Empty(t, below(t, cache))
 }
 
-func TestFromArchiveSilentFailure(t *testing.T) {
+func TestFromArchiveExitStatusOnly(t *testing.T) {
 	dir := fakeApt(t)
 	write(t, filepath.Join(dir, "silent"), nil)
 	_, _, err := fetchRelease(t)

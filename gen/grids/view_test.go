@@ -14,8 +14,8 @@ import (
 	"github.com/goverbs/goverbs/gen/rules"
 )
 
-// TestMarksOfAnswers checks that each answer has the same mark, class and word in the tables and in the legends.
-func TestMarksOfAnswers(t *testing.T) {
+// TestAnswerMarks checks that each answer has the same mark, class and word in the tables and in the legends.
+func TestAnswerMarks(t *testing.T) {
 	g := &rules.Grid{Name: "small", Release: "9.0", Question: "What?",
 		Dims: []rules.Dim{{Param: "a", What: "answer", Type: "Own"}}}
 	all := []struct {

@@ -44,8 +44,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestGivenBack: clients that have left occupy nothing.
-func TestGivenBack(t *testing.T) {
+// TestRelease: clients that have left occupy no place.
+func TestRelease(t *testing.T) {
 	p := New(2, 2)
 	for range 100 {
 		p.Go(t.Context(), netip.Addr{}, func() {}, func() {})

@@ -86,8 +86,8 @@ func TestUmask(t *testing.T) {
 	assert.Equal(t, os.ModeSocket|0o660, info.Mode())
 }
 
-// TestFreshStays: removeStale does not remove the socket of a program that is about to listen.
-func TestFreshStays(t *testing.T) {
+// TestNewSocketIsKept: removeStale does not remove the socket of a program that is about to listen.
+func TestNewSocketIsKept(t *testing.T) {
 	dir := t.TempDir()
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)

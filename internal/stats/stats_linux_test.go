@@ -80,8 +80,8 @@ func TestHostile(t *testing.T) {
 	assert.Len(t, problems, 1)
 }
 
-// TestGone: a program that has ended is not reported as a problem, and the next publisher removes its socket.
-func TestGone(t *testing.T) {
+// TestEndedProgram: a program that has ended is not reported as a problem, and the next publisher removes its socket.
+func TestEndedProgram(t *testing.T) {
 	dir := t.TempDir()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: filepath.Join(dir, "1-gone.goverbs")})
 	require.NoError(t, err)

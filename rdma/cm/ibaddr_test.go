@@ -89,13 +89,13 @@ func TestSoftHasNoIB(t *testing.T) {
 		assert.ErrorIs(t, err, syscall.ENODEV)
 		assert.ErrorContains(t, err, name)
 	}
-	_, there := id.LocalIBAddr()
-	assert.False(t, there)
+	_, passiveChannel := id.LocalIBAddr()
+	assert.False(t, passiveChannel)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	assert.ErrorContains(t, id.BindIB(local), "already bound")
 	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), syscall.EINVAL)
-	_, there = id.PeerIBAddr()
-	assert.False(t, there)
+	_, passiveChannel = id.PeerIBAddr()
+	assert.False(t, passiveChannel)
 
 	datagrams, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
 	require.NoError(t, err)
@@ -107,9 +107,9 @@ func TestSoftHasNoIB(t *testing.T) {
 	assert.Error(t, datagrams.LeaveIB(group))
 }
 
-// TestHintsStayForC: memory that hints point to stays valid after a garbage collection and after the caller changes its
-// own.
-func TestHintsStayForC(t *testing.T) {
+// TestHintsStayValid: memory that hints point to stays valid after a garbage collection and after the caller changes
+// its own.
+func TestHintsStayValid(t *testing.T) {
 	from, to := NewIBAddr(gid("fe80::1"), rdmacm.PS_IB, 5), NewIBAddr(gid("fe80::2"), rdmacm.PS_IB, 6)
 	route := []rdmacm.IBVPathData{{Flags: rdmacm.IBV_PATH_FLAG_GMP}, {Flags: rdmacm.IBV_PATH_FLAG_PRIMARY}}
 	route[0].Path.DGID, route[1].Path.PKey = gid("fe80::3"), 7
@@ -212,8 +212,8 @@ func TestSoftHintsOfIB(t *testing.T) {
 	}
 }
 
-// TestAnswerOfC: the memory that a result points to is copied from C.
-func TestAnswerOfC(t *testing.T) {
+// TestResultOfC: the memory that a result points to is copied from C.
+func TestResultOfC(t *testing.T) {
 	route := []rdmacm.IBVPathData{{Flags: 1}, {Flags: 2}}
 	connect, name := []byte("prefix"), []byte("here.example\x00")
 	c := &rdmacm.AddrInfo{
@@ -239,7 +239,7 @@ func TestAnswerOfC(t *testing.T) {
 
 // TestSoftPreface: data that C puts before private data reduces its maximum size.
 func TestSoftPreface(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	id := s.resolved()
 	id.preface = 36

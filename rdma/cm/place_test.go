@@ -49,7 +49,7 @@ func TestFunctionsInDocComments(t *testing.T) {
 
 // TestSoftHelpersReject: helpers reject invalid arguments with EINVAL and a reason.
 func TestSoftHelpersReject(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	s.connect()
 	id := s.client
@@ -77,7 +77,7 @@ func TestSoftHelpersReject(t *testing.T) {
 // TestSoftSharedReceiveQueueDestroyed: a queue pair created after the ID's shared receive queue was destroyed has its
 // own receive queue.
 func TestSoftSharedReceiveQueueDestroyed(t *testing.T) {
-	s := newStage(t, rdmacm.PS_TCP)
+	s := newTestbed(t, rdmacm.PS_TCP)
 	s.listen(1)
 	id := s.resolved()
 	srq, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}, rdma.QueueOptions{})

@@ -98,7 +98,7 @@ func TestSoftAddressInUse(t *testing.T) {
 
 // TestSoftTwoDevices: IDs with different source addresses are on different devices.
 func TestSoftTwoDevices(t *testing.T) {
-	s := newStage(t, rdmacm.PS_TCP)
+	s := newTestbed(t, rdmacm.PS_TCP)
 	s.listen(1)
 	s.connect()
 	for id, name := range map[*ID]string{s.client: "soft0", s.peer: "soft1"} {
@@ -106,9 +106,9 @@ func TestSoftTwoDevices(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, name, d.Name())
 	}
-	assert.Equal(t, s.own.Addr(), s.client.LocalAddr().Addr())
+	assert.Equal(t, s.local.Addr(), s.client.LocalAddr().Addr())
 	assert.Equal(t, s.client.LocalAddr(), s.peer.PeerAddr())
-	assert.Equal(t, s.of, s.peer.LocalAddr())
+	assert.Equal(t, s.remote, s.peer.LocalAddr())
 	got, err := s.peer.RegMsgs(make([]byte, 8))
 	require.NoError(t, err)
 	require.NoError(t, s.peer.PostRecv(1, got.Bytes(), got))
@@ -126,19 +126,19 @@ func TestSoftTwoDevices(t *testing.T) {
 
 // TestSoftAttributes: connection parameters are applied to the queue pair.
 func TestSoftAttributes(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP,
+	s := newTestbedOn(t, rdmacm.PS_TCP,
 		soft.Options{Virtual: true, Devices: []soft.DeviceOptions{{}, {MTU: ibv.MTU_1024}}})
 	s.listen(1)
-	id, err := s.here.CreateID(s.space)
+	id, err := s.activeChannel.CreateID(s.space)
 	keep(t, id, err)
 	require.NoError(t, id.SetToS(0x20))
 	require.NoError(t, id.SetAckTimeout(9))
-	require.NoError(t, id.ResolveAddr(soon(t), s.own, s.of, time.Second))
-	s.event(s.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	require.NoError(t, id.ResolveAddr(soon(t), s.local, s.remote, time.Second))
+	s.event(s.activeChannel, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
 	require.NoError(t, err, "as on Linux, even before the attributes are known")
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
-	s.event(s.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	s.event(s.activeChannel, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	path := id.C().Route.PathRec.Deref()
 	assert.EqualValues(t, ibv.MTU_1024, path.MTU)
 	assert.EqualValues(t, 8, path.PacketLifeTime)
@@ -152,7 +152,7 @@ func TestSoftAttributes(t *testing.T) {
 	other := s.request()
 	require.NoError(t,
 		other.Accept(soon(t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 4}, nil))
-	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	rtr, _, err := id.InitQPAttr(ibv.QPS_RTR)
 	require.NoError(t, err)
 	assert.Equal(t, ibv.MTU_1024, rtr.PathMTU)

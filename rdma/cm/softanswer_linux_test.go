@@ -37,7 +37,7 @@ func TestSoftUnusedAddress(t *testing.T) {
 
 // TestSoftUnreachableHint: RDMA_CM_EVENT_UNREACHABLE contains the hint, too. The virtual clock avoids waiting a minute.
 func TestSoftUnreachableHint(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true})
 	id := newSoftID(t, s.f, rdmacm.PS_TCP)
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.2:1"), time.Second))
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))

@@ -20,11 +20,11 @@ import (
 )
 
 // full returns a synchronous ID on soft0 with every object that an ID can create, connected to s.peer.
-func full(s *stage) *ID {
+func full(s *testbed) *ID {
 	s.t.Helper()
 	s.listen(1)
 	id := newSoftID(s.t, s.f, rdmacm.PS_TCP)
-	require.NoError(s.t, id.ResolveAddr(soon(s.t), s.own, s.of, time.Second))
+	require.NoError(s.t, id.ResolveAddr(soon(s.t), s.local, s.remote, time.Second))
 	require.NoError(s.t, id.ResolveRoute(soon(s.t), time.Second))
 	_, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, rdma.QueueOptions{})
 	require.NoError(s.t, err)
@@ -34,7 +34,7 @@ func full(s *stage) *ID {
 	wg.Go(func() { assert.NoError(s.t, id.Connect(soon(s.t), nil, nil)) })
 	s.peer = s.request()
 	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
-	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	return id
 }
 
@@ -83,7 +83,7 @@ func TestSoftCloseInUse(t *testing.T) {
 	}
 	for name, kind := range kinds {
 		t.Run(name, func(t *testing.T) {
-			s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+			s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 			id := full(s)
 			d, err := id.Device()
 			require.NoError(t, err)
@@ -121,7 +121,7 @@ func TestSoftCloseInUse(t *testing.T) {
 			for _, removed := range []any{qp.C(), srq.C(), qp.SendCQ().C(), pd.C(), d.C()} {
 				assert.Nil(t, removed)
 			}
-			s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+			s.event(s.passiveChannel, rdmacm.CM_EVENT_DISCONNECTED)
 		})
 	}
 }

@@ -61,17 +61,17 @@ func TestSoftSeparateFamilies(t *testing.T) {
 
 // TestSoftReplyAfterDisconnect: a reply processed after the peer has disconnected does not establish a connection.
 func TestSoftReplyAfterDisconnect(t *testing.T) {
-	s := newStage(t, rdmacm.PS_TCP)
+	s := newTestbed(t, rdmacm.PS_TCP)
 	s.listen(1)
 	id := s.requested()
 	other := s.request()
 	require.NoError(t, other.Accept(soon(t), nil, nil))
 	require.NoError(t, other.Close())
-	e := s.event(s.here, rdmacm.CM_EVENT_CONNECT_ERROR)
+	e := s.event(s.activeChannel, rdmacm.CM_EVENT_CONNECT_ERROR)
 	assert.Negative(t, e.Status)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	e, err := s.here.Event(ctx)
+	e, err := s.activeChannel.Event(ctx)
 	assert.ErrorIs(t, err, context.DeadlineExceeded, "%v: all other attributes are known", e)
 	require.NoError(t, id.Close())
 }

@@ -93,7 +93,7 @@ func newIDOn(t *testing.T, f *soft.Fabric) *ID {
 
 // TestSoftDefaultCap: a queue pair created without capacities is usable.
 func TestSoftDefaultCap(t *testing.T) {
-	s := newStage(t, rdmacm.PS_TCP)
+	s := newTestbed(t, rdmacm.PS_TCP)
 	s.listen(1)
 	// the space of one entry also holds 16 bytes of inline data
 	plain := ibv.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16}
@@ -183,10 +183,10 @@ func TestSoftPassivePeerLoss(t *testing.T) {
 // TestSoftEventsAreErrors: Event.Err converts an event that ends an operation of an asynchronous ID to the error that a
 // synchronous one returns. It converts other events to nil.
 func TestSoftEventsAreErrors(t *testing.T) {
-	s := newStage(t, rdmacm.PS_TCP)
+	s := newTestbed(t, rdmacm.PS_TCP)
 	id := s.withQP(s.resolved())
 	require.NoError(t, id.Connect(soon(t), nil, nil)) // no listener
-	err := s.event(s.here, rdmacm.CM_EVENT_REJECTED).Err("rdma_connect")
+	err := s.event(s.activeChannel, rdmacm.CM_EVENT_REJECTED).Err("rdma_connect")
 	var rejected *EventError
 	require.ErrorAs(t, err, &rejected)
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
@@ -194,6 +194,6 @@ func TestSoftEventsAreErrors(t *testing.T) {
 	assert.ErrorContains(t, err, "no listener in this process, and soft1 reaches no other")
 	assert.Contains(t, id.NoAnswerHint(), "check that its program calls Accept")
 	require.NoError(t, id.WriteEvent(5, 0))
-	assert.NoError(t, s.event(s.here, rdmacm.CM_EVENT_USER).Err("rdma_connect"), "the status is the program's")
+	assert.NoError(t, s.event(s.activeChannel, rdmacm.CM_EVENT_USER).Err("rdma_connect"), "the status is the program's")
 	assert.NoError(t, Event{}.Err(""))
 }

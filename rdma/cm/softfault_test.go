@@ -24,21 +24,21 @@ func TestSoftFaults(t *testing.T) {
 		} {
 			faults.Seed = seed
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
-				s := newStage(t, rdmacm.PS_TCP)
+				s := newTestbed(t, rdmacm.PS_TCP)
 				s.listen(1)
 				id := s.withQP(s.resolved())
 				s.f.SetFaults(faults)
 				require.NoError(t, id.Connect(soon(t), nil, []byte("hello")))
 				other := s.request()
 				require.NoError(t, other.Accept(soon(t), nil, []byte("welcome")))
-				s.success(s.here, rdmacm.CM_EVENT_ESTABLISHED)
-				s.success(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+				s.success(s.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
+				s.success(s.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 				require.NoError(t, id.Disconnect(soon(t)))
-				s.success(s.there, rdmacm.CM_EVENT_DISCONNECTED)
+				s.success(s.passiveChannel, rdmacm.CM_EVENT_DISCONNECTED)
 				require.NoError(t, other.Disconnect(soon(t)))
-				s.success(s.here, rdmacm.CM_EVENT_DISCONNECTED)
-				s.success(s.there, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
-				s.success(s.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+				s.success(s.activeChannel, rdmacm.CM_EVENT_DISCONNECTED)
+				s.success(s.passiveChannel, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+				s.success(s.activeChannel, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 			})
 			if t.Failed() {
 				return
@@ -51,14 +51,14 @@ func TestSoftFaults(t *testing.T) {
 func TestSoftLookupFaults(t *testing.T) {
 	for seed := range uint64(150) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			s := newStage(t, rdmacm.PS_UDP)
+			s := newTestbed(t, rdmacm.PS_UDP)
 			s.listen(1)
 			id := s.withQP(s.resolved())
 			s.f.SetFaults(soft.Faults{Seed: seed, Drop: 0.3, Duplicate: 0.4, Delay: 0.4, Late: 3 * time.Second})
 			require.NoError(t, id.Connect(soon(t), nil, nil))
 			other := s.request()
 			require.NoError(t, other.Accept(soon(t), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
-			e := s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
+			e := s.event(s.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 			assert.Equal(t, other.QP().Num(), e.UD.QPNum)
 			assert.Equal(t, append([]byte("here"), make([]byte, 132)...), e.PrivateData)
 		})
@@ -68,20 +68,20 @@ func TestSoftLookupFaults(t *testing.T) {
 // TestSoftUnresponsiveProgram: with a real clock, an unresponsive program times out after the time of all
 // retransmissions together.
 func TestSoftUnresponsiveProgram(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 5 * time.Millisecond})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 5 * time.Millisecond})
 	s.listen(1)
 	s.requested()
 	start := time.Now()
 	other := s.request()
-	s.event(s.here, rdmacm.CM_EVENT_UNREACHABLE)
+	s.event(s.activeChannel, rdmacm.CM_EVENT_UNREACHABLE)
 	assert.GreaterOrEqual(t, time.Since(start), 50*time.Millisecond)
 	require.NoError(t, other.Close())
 
 	// this program answers within 17 timeouts
-	s = newStageOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 100 * time.Millisecond})
+	s = newTestbedOn(t, rdmacm.PS_TCP, soft.Options{CMResponse: 100 * time.Millisecond})
 	s.listen(1)
 	s.connect()
 	require.NoError(t, s.client.Disconnect(soon(t)))
-	s.event(s.there, rdmacm.CM_EVENT_DISCONNECTED)
-	assert.Negative(t, s.event(s.here, rdmacm.CM_EVENT_DISCONNECTED).Status)
+	s.event(s.passiveChannel, rdmacm.CM_EVENT_DISCONNECTED)
+	assert.Negative(t, s.event(s.activeChannel, rdmacm.CM_EVENT_DISCONNECTED).Status)
 }

@@ -33,10 +33,10 @@ func blockCQ(t *testing.T, qp *rdma.QP, pd *rdma.PD) *ibv.QP {
 // TestSoftCloseFails: if C fails to destroy one of the ID's objects, the error of Close lists the destroyed ones, and
 // the ID can be used with new objects in their place.
 func TestSoftCloseFails(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(2)
 	id := newSoftID(t, s.f, rdmacm.PS_TCP)
-	require.NoError(t, id.ResolveAddr(soon(t), s.own, s.of, time.Second))
+	require.NoError(t, id.ResolveAddr(soon(t), s.local, s.remote, time.Second))
 	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
 	_, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, rdma.QueueOptions{})
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestSoftCloseFails(t *testing.T) {
 	require.NoError(t, err)
 	pd, err := d.AllocPD() // CreateQP below uses it again
 	require.NoError(t, err)
-	lasting, err := s.here.CreateID(rdmacm.PS_TCP) // keeps the device of the domain open
+	lasting, err := s.activeChannel.CreateID(rdmacm.PS_TCP) // keeps the device of the domain open
 	keep(t, lasting, err)
 	require.NoError(t, lasting.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	_, err = lasting.Device()

@@ -39,7 +39,7 @@ func (h *workers) track(id *ID) {
 	}
 }
 
-func (h *workers) one(r *rand.Rand) *ID {
+func (h *workers) randomID(r *rand.Rand) *ID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ids[r.IntN(len(h.ids))]
@@ -49,7 +49,7 @@ func (h *workers) one(r *rand.Rand) *ID {
 func (h *workers) do(r *rand.Rand) {
 	ctx, cancel := context.WithTimeout(h.ctx, time.Duration(r.IntN(5000))*time.Microsecond)
 	defer cancel()
-	id := h.one(r)
+	id := h.randomID(r)
 	request := func(e Event) {
 		if e.Type == rdmacm.CM_EVENT_CONNECT_REQUEST {
 			h.track(e.ID)

@@ -70,10 +70,10 @@ func TestSoftUndeliveredRequests(t *testing.T) {
 		requesting(t, f, ch, l.LocalAddr())
 		require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "the request is queued first")
 		if migrate {
-			there, err := CreateEventChannelOn(f)
-			keep(t, there, err)
+			passiveChannel, err := CreateEventChannelOn(f)
+			keep(t, passiveChannel, err)
 			// The request's ID stays on its channel, so the channel cannot be closed.
-			require.ErrorIs(t, l.Migrate(there), rdma.ErrInUse)
+			require.ErrorIs(t, l.Migrate(passiveChannel), rdma.ErrInUse)
 		}
 		require.NoError(t, l.Close())
 		e, err := ch.Event(soon(t))
@@ -152,7 +152,7 @@ func TestSoftEventChannelCloseDuringCreation(t *testing.T) {
 
 // TestSoftCompletionWaitsEnd: a goroutine that waits for its turn to wait returns when its context ends.
 func TestSoftCompletionWaitsEnd(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	s.connect()
 	first, stop := context.WithCancel(context.Background())

@@ -40,7 +40,7 @@ func TestSoftMappedGroups(t *testing.T) {
 // TestSoftSharedReceiveQueueLater: receives posted to a shared receive queue may have more entries than those posted to
 // the ID's queue pair before.
 func TestSoftSharedReceiveQueueLater(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	s.attrs.Cap.MaxRecvSGE = 1
 	id := s.withQP(s.resolved())
@@ -57,7 +57,7 @@ func TestSoftSharedReceiveQueueLater(t *testing.T) {
 
 // connectedWithMemory returns both ends of a connection with 8 bytes of registered memory each.
 func connectedWithMemory(t *testing.T) (a, b *ID, ma, mb *rdma.MR) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	s.connect()
 	a, b = s.client, s.peer
@@ -177,7 +177,7 @@ func TestSoftWrongKindOfID(t *testing.T) {
 
 // TestSoftLateAckTimeout: setting an ACK timeout that would no longer take effect fails.
 func TestSoftLateAckTimeout(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	s.connect()
 	for _, id := range []*ID{s.client, s.peer} {

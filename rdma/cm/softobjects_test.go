@@ -20,7 +20,7 @@ import (
 
 // TestSoftCounters: the device of an ID returns the counters of its fabric.
 func TestSoftCounters(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	d, err := s.resolved().Device()
 	require.NoError(t, err)
@@ -33,7 +33,7 @@ func TestSoftCounters(t *testing.T) {
 // TestSoftLargestMessage: the maximum message size is queried once for connected queue pairs, and every time for
 // datagrams.
 func TestSoftLargestMessage(t *testing.T) {
-	s := newStage(t, rdmacm.PS_TCP)
+	s := newTestbed(t, rdmacm.PS_TCP)
 	s.listen(1)
 	id := s.resolved()
 	shared, err := id.share()
@@ -49,7 +49,7 @@ func TestSoftLargestMessage(t *testing.T) {
 
 // TestSoftCreateQPEx: the queue pair has the requested attributes and works like one of CreateQP.
 func TestSoftCreateQPEx(t *testing.T) {
-	s := newStageOn(t, rdmacm.PS_TCP, soft.Options{})
+	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{})
 	s.listen(1)
 	id := s.resolved()
 	d, err := id.Device()
@@ -82,8 +82,8 @@ func TestSoftCreateQPEx(t *testing.T) {
 	require.NoError(t, id.Connect(soon(t), nil, nil))
 	other := s.request()
 	require.NoError(t, other.Accept(soon(t), nil, nil))
-	s.event(s.here, rdmacm.CM_EVENT_ESTABLISHED)
-	s.event(s.there, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
+	s.event(s.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	require.NoError(t, other.PostSend(1, []byte("hello"), nil, ibv.SEND_INLINE))
 	wc, err := id.GetRecvComp(soon(t))
 	require.NoError(t, err)

@@ -55,8 +55,8 @@ func get(t testing.TB, c *registration.Cache, b []byte, access ibv.AccessFlags) 
 
 func address(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-// TestWhatAHitIs: a region serves every range inside it with the same access, and nothing else.
-func TestWhatAHitIs(t *testing.T) {
+// TestHits: a region serves every range inside it with the same access, and nothing else.
+func TestHits(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	all := make([]byte, 100_000)
 	part := get(t, c, all[1000:2000], write)
@@ -135,7 +135,7 @@ func TestLimits(t *testing.T) {
 			assert.Equal(t, 3, c.Stats().Regions)
 		})
 	}
-	t.Run("one that is too large", func(t *testing.T) {
+	t.Run("region too large", func(t *testing.T) {
 		c := newCache(t, registration.Options{Bytes: 3000})
 		get(t, c, make([]byte, 2000), write)
 		get(t, c, make([]byte, 4000), write)
@@ -227,8 +227,8 @@ func TestBuffer(t *testing.T) {
 	assert.Zero(t, c.Stats().Uncached)
 }
 
-// TestHitAllocatesNothing: a hit does not allocate.
-func TestHitAllocatesNothing(t *testing.T) {
+// TestHitDoesNotAllocate: a hit does not allocate.
+func TestHitDoesNotAllocate(t *testing.T) {
 	c := newCache(t, registration.Options{})
 	b := make([]byte, 1<<20)
 	get(t, c, b, write)

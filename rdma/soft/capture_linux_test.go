@@ -154,7 +154,7 @@ func wiredTwo(t *testing.T, v6 bool) (f [2]*soft.Fabric, addresses []string) {
 		if !ok {
 			t.Skip("no interface of this machine has two IPv6 addresses")
 		}
-		addresses = []string{where.here, where.there}
+		addresses = []string{where.first, where.second}
 	}
 	f = [2]*soft.Fabric{fabricAt(t, addresses[0]), fabricAt(t, addresses[1])}
 	for i, a := range addresses {
@@ -240,7 +240,7 @@ func TestCaptureOfConnections(t *testing.T) {
 		0x10017, 0x10018
 	for _, c := range []struct {
 		space rdmacm.PortSpace
-		run   func(*testing.T, *apart)
+		run   func(*testing.T, *twoFabrics)
 		want  []uint64
 	}{
 		{rdmacm.PS_TCP, connectionBetween, []uint64{0x04, 0x11, req, rep, rtu, dreq, drep}},
@@ -248,7 +248,7 @@ func TestCaptureOfConnections(t *testing.T) {
 		{rdmacm.PS_UDP, datagramsBetween, []uint64{0x64, sidrReq, sidrRep}},
 	} {
 		t.Run(fmt.Sprintf("%#x", c.want), func(t *testing.T) {
-			a := newApart(t, c.space, 0)
+			a := newTwoFabrics(t, c.space, 0)
 			file := run(t, a.fabrics[1], func() { c.run(t, a) })
 			assert.Equal(t, c.want, keys(opcodes(dissect(t, file))))
 		})

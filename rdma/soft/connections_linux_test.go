@@ -22,18 +22,19 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// apart is two fabrics, each with a device with a wire and an event channel: the first connects, the second listens.
-type apart struct {
-	t           *testing.T
-	fabrics     [2]*soft.Fabric
-	here, there *cm.EventChannel
-	at          netip.AddrPort // address of the listener
-	listener    *cm.ID
+// twoFabrics is two fabrics, each with a device with a wire and an event channel. The first connects, the second
+// listens.
+type twoFabrics struct {
+	t                             *testing.T
+	fabrics                       [2]*soft.Fabric
+	activeChannel, passiveChannel *cm.EventChannel
+	at                            netip.AddrPort // address of the listener
+	listener                      *cm.ID
 }
 
-func newApart(t *testing.T, space rdmacm.PortSpace, response time.Duration) *apart {
+func newTwoFabrics(t *testing.T, space rdmacm.PortSpace, response time.Duration) *twoFabrics {
 	t.Helper()
-	a := &apart{t: t, at: netip.MustParseAddrPort("127.0.1.2:7471")}
+	a := &twoFabrics{t: t, at: netip.MustParseAddrPort("127.0.1.2:7471")}
 	for i, address := range []string{"127.0.1.1", "127.0.1.2"} {
 		f, err := soft.New(soft.Options{CMResponse: response,
 			Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr(address), Wire: true}}})
@@ -43,9 +44,9 @@ func newApart(t *testing.T, space rdmacm.PortSpace, response time.Duration) *apa
 		require.NoError(t, err)
 		t.Cleanup(func() { assert.NoError(t, ch.Close()) })
 		a.fabrics[i] = f
-		a.here, a.there = a.there, ch
+		a.activeChannel, a.passiveChannel = a.passiveChannel, ch
 	}
-	l, err := a.there.CreateID(space)
+	l, err := a.passiveChannel.CreateID(space)
 	require.NoError(t, err)
 	a.listener = a.keep(l)
 	require.NoError(t, l.Bind(a.at))
@@ -53,13 +54,13 @@ func newApart(t *testing.T, space rdmacm.PortSpace, response time.Duration) *apa
 	return a
 }
 
-func (a *apart) soon() context.Context {
+func (a *twoFabrics) soon() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	a.t.Cleanup(cancel)
 	return ctx
 }
 
-func (a *apart) keep(id *cm.ID) *cm.ID {
+func (a *twoFabrics) keep(id *cm.ID) *cm.ID {
 	a.t.Cleanup(func() {
 		if q := id.QP(); q != nil {
 			assert.NoError(a.t, q.Close())
@@ -70,7 +71,7 @@ func (a *apart) keep(id *cm.ID) *cm.ID {
 }
 
 // expect waits for an event.
-func (a *apart) expect(ch *cm.EventChannel, want rdmacm.CMEventType) cm.Event {
+func (a *twoFabrics) expect(ch *cm.EventChannel, want rdmacm.CMEventType) cm.Event {
 	a.t.Helper()
 	e, err := ch.Event(a.soon())
 	require.NoError(a.t, err)
@@ -78,23 +79,23 @@ func (a *apart) expect(ch *cm.EventChannel, want rdmacm.CMEventType) cm.Event {
 	return e
 }
 
-// asks sends a connection request to the listener.
-func (a *apart) asks(space rdmacm.PortSpace, to netip.AddrPort, private string) *cm.ID {
+// connect sends a connection request to the listener.
+func (a *twoFabrics) connect(space rdmacm.PortSpace, to netip.AddrPort, private string) *cm.ID {
 	a.t.Helper()
-	id, err := a.here.CreateID(space)
+	id, err := a.activeChannel.CreateID(space)
 	require.NoError(a.t, err)
 	a.keep(id)
 	require.NoError(a.t, id.ResolveAddr(a.soon(), netip.AddrPort{}, to, time.Second))
-	a.expect(a.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	a.expect(a.activeChannel, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	assert.Equal(a.t, "127.0.1.1", id.LocalAddr().Addr().String())
 	require.NoError(a.t, id.ResolveRoute(a.soon(), time.Second))
-	a.expect(a.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	a.expect(a.activeChannel, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	a.withQP(id)
 	require.NoError(a.t, id.Connect(a.soon(), nil, []byte(private)))
 	return id
 }
 
-func (a *apart) withQP(id *cm.ID) *cm.ID {
+func (a *twoFabrics) withQP(id *cm.ID) *cm.ID {
 	a.t.Helper()
 	kind := ibv.QPT_RC
 	if id.PortSpace() == rdmacm.PS_UDP {
@@ -109,11 +110,13 @@ func (a *apart) withQP(id *cm.ID) *cm.ID {
 
 // TestConnectionBetweenFabrics: private data and messages arrive in both directions, and both ends get an event when
 // the connection ends.
-func TestConnectionBetweenFabrics(t *testing.T) { connectionBetween(t, newApart(t, rdmacm.PS_TCP, 0)) }
+func TestConnectionBetweenFabrics(t *testing.T) {
+	connectionBetween(t, newTwoFabrics(t, rdmacm.PS_TCP, 0))
+}
 
-func connectionBetween(t *testing.T, a *apart) {
-	id := a.asks(rdmacm.PS_TCP, a.at, "may I")
-	request := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+func connectionBetween(t *testing.T, a *twoFabrics) {
+	id := a.connect(rdmacm.PS_TCP, a.at, "may I")
+	request := a.expect(a.passiveChannel, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Equal(t, "may I", string(request.PrivateData[:5]))
 	other := a.withQP(a.keep(request.ID))
 	assert.Equal(t, id.LocalAddr(), other.PeerAddr())
@@ -122,65 +125,65 @@ func connectionBetween(t *testing.T, a *apart) {
 	defer mr.Close()
 	require.NoError(t, other.PostRecv(1, mr.Bytes(), mr))
 	require.NoError(t, other.Accept(a.soon(), nil, []byte("you may")))
-	answer := a.expect(a.here, rdmacm.CM_EVENT_ESTABLISHED)
+	answer := a.expect(a.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Equal(t, "you may", string(answer.PrivateData[:7]))
-	a.expect(a.there, rdmacm.CM_EVENT_ESTABLISHED)
+	a.expect(a.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	require.NoError(t, id.PostSend(2, []byte("message"), nil, ibv.SEND_INLINE))
 	wc, err := other.GetRecvComp(a.soon())
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.Equal(t, "message", string(mr.Bytes()[:wc.ByteLen]))
 	require.NoError(t, id.Disconnect(a.soon()))
-	a.expect(a.there, rdmacm.CM_EVENT_DISCONNECTED)
+	a.expect(a.passiveChannel, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, other.Disconnect(a.soon()))
-	a.expect(a.here, rdmacm.CM_EVENT_DISCONNECTED)
-	a.expect(a.here, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
+	a.expect(a.activeChannel, rdmacm.CM_EVENT_DISCONNECTED)
+	a.expect(a.activeChannel, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 }
 
 // TestRejectedBetweenFabrics: a rejection carries its private data. Without a listener, the request is rejected with
 // that reason.
-func TestRejectedBetweenFabrics(t *testing.T) { rejectedBetween(t, newApart(t, rdmacm.PS_TCP, 0)) }
+func TestRejectedBetweenFabrics(t *testing.T) { rejectedBetween(t, newTwoFabrics(t, rdmacm.PS_TCP, 0)) }
 
-func rejectedBetween(t *testing.T, a *apart) {
-	a.asks(rdmacm.PS_TCP, a.at, "may I")
-	request := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+func rejectedBetween(t *testing.T, a *twoFabrics) {
+	a.connect(rdmacm.PS_TCP, a.at, "may I")
+	request := a.expect(a.passiveChannel, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(t, a.keep(request.ID).Reject([]byte("you may not")))
-	e := a.expect(a.here, rdmacm.CM_EVENT_REJECTED)
+	e := a.expect(a.activeChannel, rdmacm.CM_EVENT_REJECTED)
 	assert.Equal(t, 28, e.Status, "the program's own reason")
 	assert.Equal(t, "you may not", string(e.PrivateData[:11]))
-	a.asks(rdmacm.PS_TCP, netip.AddrPortFrom(a.at.Addr(), 7), "")
-	assert.Equal(t, 8, a.expect(a.here, rdmacm.CM_EVENT_REJECTED).Status, "no listener")
+	a.connect(rdmacm.PS_TCP, netip.AddrPortFrom(a.at.Addr(), 7), "")
+	assert.Equal(t, 8, a.expect(a.activeChannel, rdmacm.CM_EVENT_REJECTED).Status, "no listener")
 }
 
 // TestSilentFabric: a peer that does not answer is unreachable.
 func TestSilentFabric(t *testing.T) {
-	a := newApart(t, rdmacm.PS_TCP, 10*time.Millisecond)
+	a := newTwoFabrics(t, rdmacm.PS_TCP, 10*time.Millisecond)
 	require.True(t, a.fabrics[1].SetLink("soft0", false))
-	a.asks(rdmacm.PS_TCP, a.at, "")
-	a.expect(a.here, rdmacm.CM_EVENT_UNREACHABLE)
+	a.connect(rdmacm.PS_TCP, a.at, "")
+	a.expect(a.activeChannel, rdmacm.CM_EVENT_UNREACHABLE)
 }
 
 // TestBacklogBetweenFabrics: a request that finds the backlog full is retransmitted.
 func TestBacklogBetweenFabrics(t *testing.T) {
-	a := newApart(t, rdmacm.PS_TCP, 3*time.Second)
+	a := newTwoFabrics(t, rdmacm.PS_TCP, 3*time.Second)
 	const places = 12 // for one host, out of 16
 	var waiting []*cm.ID
 	for range places + 1 {
-		waiting = append(waiting, a.asks(rdmacm.PS_TCP, a.at, ""))
+		waiting = append(waiting, a.connect(rdmacm.PS_TCP, a.at, ""))
 	}
-	a.asks(rdmacm.PS_TCP, netip.AddrPortFrom(a.at.Addr(), 7), "")
-	a.expect(a.here, rdmacm.CM_EVENT_REJECTED) // beyond the backlog
+	a.connect(rdmacm.PS_TCP, netip.AddrPortFrom(a.at.Addr(), 7), "")
+	a.expect(a.activeChannel, rdmacm.CM_EVENT_REJECTED) // beyond the backlog
 	assert.EqualValues(t, 1, a.fabrics[1].HWCounters("soft0")["rx_cm_backlog"])
 	accept := func() {
-		request := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		request := a.expect(a.passiveChannel, rdmacm.CM_EVENT_CONNECT_REQUEST)
 		require.NoError(t, a.withQP(a.keep(request.ID)).Accept(a.soon(), nil, nil))
 	}
 	established := func(ids ...*cm.ID) {
 		for _, id := range ids {
-			assert.Same(t, id, a.expect(a.here, rdmacm.CM_EVENT_ESTABLISHED).ID)
+			assert.Same(t, id, a.expect(a.activeChannel, rdmacm.CM_EVENT_ESTABLISHED).ID)
 		}
 		for range ids {
-			a.expect(a.there, rdmacm.CM_EVENT_ESTABLISHED)
+			a.expect(a.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 		}
 	}
 	for range places {
@@ -192,11 +195,13 @@ func TestBacklogBetweenFabrics(t *testing.T) {
 }
 
 // TestDatagramsBetweenFabrics: a lookup returns the queue pair, which answers a datagram.
-func TestDatagramsBetweenFabrics(t *testing.T) { datagramsBetween(t, newApart(t, rdmacm.PS_UDP, 0)) }
+func TestDatagramsBetweenFabrics(t *testing.T) {
+	datagramsBetween(t, newTwoFabrics(t, rdmacm.PS_UDP, 0))
+}
 
-func datagramsBetween(t *testing.T, a *apart) {
-	id := a.asks(rdmacm.PS_UDP, a.at, "where are you")
-	request := a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+func datagramsBetween(t *testing.T, a *twoFabrics) {
+	id := a.connect(rdmacm.PS_UDP, a.at, "where are you")
+	request := a.expect(a.passiveChannel, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Equal(t, "where are you", string(request.PrivateData[:13]))
 	other := a.withQP(a.keep(request.ID))
 	const grh = 40
@@ -207,9 +212,9 @@ func datagramsBetween(t *testing.T, a *apart) {
 		require.NoError(t, id.PostRecv(1, mr.Bytes(), mr))
 		return mr
 	}
-	there, here := received(other), received(id)
+	passiveChannel, activeChannel := received(other), received(id)
 	require.NoError(t, other.Accept(a.soon(), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
-	found := a.expect(a.here, rdmacm.CM_EVENT_ESTABLISHED)
+	found := a.expect(a.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Equal(t, other.QP().Num(), found.UD.QPNum)
 	assert.EqualValues(t, rdmacm.UDP_QKEY, found.UD.QKey)
 	assert.Equal(t, "here", string(found.PrivateData[:4]))
@@ -222,18 +227,18 @@ func datagramsBetween(t *testing.T, a *apart) {
 	wc, err := other.GetRecvComp(a.soon())
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
-	assert.Equal(t, "datagram", string(there.Bytes()[grh:wc.ByteLen]))
+	assert.Equal(t, "datagram", string(passiveChannel.Bytes()[grh:wc.ByteLen]))
 	assert.Equal(t, id.QP().Num(), wc.SrcQP)
 	pd, err = other.PD()
 	require.NoError(t, err)
-	back, err := pd.CreateAHFromWC(&wc, (*ibv.GRH)(unsafe.Pointer(&there.Bytes()[0])), 1)
+	back, err := pd.CreateAHFromWC(&wc, (*ibv.GRH)(unsafe.Pointer(&passiveChannel.Bytes()[0])), 1)
 	require.NoError(t, err)
 	defer back.Close()
 	require.NoError(t, other.PostUDSend(3, []byte("echo"), nil, ibv.SEND_INLINE, back, wc.SrcQP))
 	wc, err = id.GetRecvComp(a.soon())
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
-	assert.Equal(t, "echo", string(here.Bytes()[grh:wc.ByteLen]))
+	assert.Equal(t, "echo", string(activeChannel.Bytes()[grh:wc.ByteLen]))
 }
 
 // TestKilledFabric: a stream fails when its peer disappears without a message.

@@ -28,7 +28,7 @@ func TestForgedResponses(t *testing.T) {
 	for i := range p.memory[1] {
 		p.memory[1][i] = byte(i * 7)
 	}
-	s := &siege{t: t, out: &meter{from: netip.MustParseAddr("127.0.3.1")}, lines: []*line{{}}}
+	s := &hostileTest{t: t, out: &meter{from: netip.MustParseAddr("127.0.3.1")}, lines: []*line{{}}}
 	forger := s.attacker(1, netip.MustParseAddr("127.0.3.2"), make([]byte, 1<<16))
 	require.True(t, p.fabric[1].SetLink("soft0", false)) // disconnect the peer
 	p.sends.Reset()

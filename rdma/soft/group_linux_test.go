@@ -91,7 +91,7 @@ func (m *member) sendTo(group ibv.GID, qpn uint32, text string) {
 }
 
 // groupPlace is a group and two addresses of one interface.
-type groupPlace struct{ group, here, there string }
+type groupPlace struct{ group, first, second string }
 
 // groupPlaceIPv6 finds an interface with two IPv6 addresses.
 func groupPlaceIPv6(t *testing.T) (p groupPlace, ok bool) {
@@ -127,7 +127,7 @@ func TestGroupsOverTheWire(t *testing.T) {
 		t.Log("IPv4 only: no interface of this machine has two IPv6 addresses")
 	}
 	for _, where := range places {
-		a, b := fabricAt(t, where.here), fabricAt(t, where.there)
+		a, b := fabricAt(t, where.first), fabricAt(t, where.second)
 		var group ibv.GID
 		*group.Raw() = netip.MustParseAddr(where.group).As16()
 		sender, near, far, farther := newMember(t, a), newMember(t, a), newMember(t, b), newMember(t, b)

@@ -25,10 +25,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/packet"
 )
 
-// attacker sends packets to a besieged device from an ordinary socket of the machine: their ICRC is right, everything
+// attacker sends packets to a attacked device from an ordinary socket of the machine: their ICRC is right, everything
 // else is drawn.
 type attacker struct {
-	*siege
+	*hostileTest
 	draw   draw
 	socket *net.UDPConn
 	from   packet.Endpoint
@@ -57,18 +57,18 @@ func (d *draw) below(n int) int {
 	return int(b) % n
 }
 
-func (s *siege) attacker(seed uint64, from netip.Addr, bytes []byte) *attacker {
+func (s *hostileTest) attacker(seed uint64, from netip.Addr, bytes []byte) *attacker {
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)))
 	s.keep(c, err)
 	to := s.out.from
-	return &attacker{siege: s, draw: draw{bytes, rand.New(rand.NewPCG(seed, 0))}, socket: c,
+	return &attacker{hostileTest: s, draw: draw{bytes, rand.New(rand.NewPCG(seed, 0))}, socket: c,
 		from: packet.Endpoint{GID: from.As16(), Port: c.LocalAddr().(*net.UDPAddr).AddrPort().Port()},
 		to:   packet.Endpoint{GID: to.As16(), Port: packet.Port}, port: netip.AddrPortFrom(to, packet.Port),
 		peer: from == s.fabricAddress()}
 }
 
 // fabricAddress returns the address of the peers' device.
-func (s *siege) fabricAddress() netip.Addr {
+func (s *hostileTest) fabricAddress() netip.Addr {
 	gid := s.lines[0].ends[0].GID
 	return netip.AddrFrom16([16]byte(*gid.Raw())).Unmap()
 }
@@ -80,7 +80,7 @@ type target struct {
 }
 
 // targets returns the lines with their current sequence numbers.
-func (s *siege) targets() (all []target) {
+func (s *hostileTest) targets() (all []target) {
 	now := map[uint32]soft.Connection{}
 	for _, c := range s.fabrics[1].Connections() {
 		now[c.QPN] = c
@@ -272,8 +272,8 @@ func (a *attacker) attack(count int) {
 	}
 }
 
-// settle waits until the besieged device has read all packets sent to it.
-func (s *siege) settle() {
+// settle waits until the attacked device has read all packets sent to it.
+func (s *hostileTest) settle() {
 	for before := uint64(0); ; time.Sleep(time.Millisecond) {
 		now, wcs := uint64(0), make([]ibv.WC, 1)
 		s.idle[1].Poll(wcs)
@@ -307,7 +307,7 @@ func TestHostilePackets(t *testing.T) {
 	}
 	peer, at, other := netip.MustParseAddr("127.0.0.10"), netip.MustParseAddr("127.0.0.11"),
 		netip.MustParseAddr("127.0.0.12")
-	s := newSiege(t, peer, at)
+	s := newHostileTest(t, peer, at)
 	s.listen(netip.AddrPortFrom(at, siegePort))
 	stranger, liar := s.attacker(1, other, nil), s.attacker(2, peer, nil)
 	var before, after runtime.MemStats
@@ -353,7 +353,7 @@ func TestHostilePeer(t *testing.T) {
 	at := netip.MustParseAddr("127.0.0.11")
 	for i := range 60 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
-			s := newSiege(t, netip.MustParseAddr("127.0.0.10"), at)
+			s := newHostileTest(t, netip.MustParseAddr("127.0.0.10"), at)
 			a := s.attacker(uint64(i), s.fabricAddress(), nil)
 			a.insider = true
 			a.attackFromInside(i%len(s.lines), 300)
@@ -387,7 +387,7 @@ func FuzzPackets(f *testing.F) {
 		local := func(last byte) netip.Addr {
 			return netip.AddrFrom4([4]byte{127, byte(100 + pid>>8&63), byte(pid), last})
 		}
-		s := newSiege(t, local(1), local(2))
+		s := newHostileTest(t, local(1), local(2))
 		h := fnv.New64a()
 		h.Write(bytes)
 		insider := len(bytes) > 0 && bytes[0]&1 != 0

@@ -127,8 +127,8 @@ func TestLinkLocal(t *testing.T) {
 	assert.Equal(t, "[fe80::2%far0]:7471 fe80::1%far0", <-done)
 }
 
-// TestLinkLocalSilent: the error for an unresponsive peer suggests an address to open on the peer.
-func TestLinkLocalSilent(t *testing.T) {
+// TestLinkLocalNoAnswer: the error for an unresponsive peer suggests an address to open on the peer.
+func TestLinkLocalNoAnswer(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}

@@ -47,8 +47,8 @@ func TestNamed(t *testing.T) {
 	assert.Subset(t, names, []string{"soft0", "soft1", "soft@127.0.0.6", "soft@127.0.0.7"})
 }
 
-// TestNamedAgain: removing a device releases its port, and the device can be opened again.
-func TestNamedAgain(t *testing.T) {
+// TestReopenNamed: removing a device releases its port, and the device can be opened again.
+func TestReopenNamed(t *testing.T) {
 	for range 2 {
 		shared, name, err := soft.Named("soft@127.0.0.8")
 		require.NoError(t, err)

@@ -36,10 +36,10 @@ func TestOneAddressIPv6(t *testing.T) {
 	betweenProcesses(t, fabricAt(t, "::1"), p, 4<<20)
 }
 
-// TestOthersComeAndGo: while two processes with one address communicate, others join, connect to both, accept
+// TestMembersJoinAndLeave: while two processes with one address communicate, others join, connect to both, accept
 // connections, and leave or are killed, without disturbing the two. A port belongs to one process, and is free once
-// that process is gone.
-func TestOthersComeAndGo(t *testing.T) {
+// that process has ended.
+func TestMembersJoinAndLeave(t *testing.T) {
 	const at = "127.0.0.39"
 	first := startPeer(t, at) // it receives connection requests
 	f := fabricAt(t, at)
@@ -150,7 +150,7 @@ func TestDatagramsAtOneAddress(t *testing.T) {
 		}
 	}
 	for _, m := range members {
-		require.Empty(t, m.got(1, 20*time.Millisecond), "it came twice")
+		require.Empty(t, m.got(1, 20*time.Millisecond), "the message arrived twice")
 	}
 }
 

@@ -22,14 +22,14 @@ import (
 )
 
 // siege is a device with lines of every kind to another device, and private memory that no peer may access.
-type siege struct {
+type hostileTest struct {
 	t       *testing.T
 	fabrics [2]*soft.Fabric // peers, besieged
 	devices [2]*rdma.Device
 	pds     [2]*rdma.PD
 	idle    [2]*rdma.CQ // always empty; polled only to receive packets
 	lines   []*line
-	out     *meter // traffic sent by the besieged device
+	out     *meter // traffic sent by the attacked device
 
 	private *rdma.MR     // no remote access
 	secret  []byte       // contents of private
@@ -38,7 +38,7 @@ type siege struct {
 
 // line is a connection, or two UD queue pairs, that both ends keep using.
 type line struct {
-	*siege
+	*hostileTest
 	name   string
 	kind   ibv.QPType // type of the peer's queue pair
 	tags   bool       // the besieged side uses tag matching
@@ -66,8 +66,8 @@ const remoteRights = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCE
 	ibv.ACCESS_REMOTE_ATOMIC
 
 // newSiege returns a siege between two addresses.
-func newSiege(t *testing.T, peer, at netip.Addr) *siege {
-	s := &siege{t: t, secret: random(64, 77)}
+func newHostileTest(t *testing.T, peer, at netip.Addr) *hostileTest {
+	s := &hostileTest{t: t, secret: random(64, 77)}
 	for i, a := range []netip.Addr{peer, at} {
 		f, err := soft.New(soft.Options{CMResponse: 50 * time.Millisecond,
 			Devices: []soft.DeviceOptions{{Address: a, Wire: true}}})
@@ -89,7 +89,7 @@ func newSiege(t *testing.T, peer, at netip.Addr) *siege {
 		{name: "UD", kind: ibv.QPT_UD}, {name: "XRC", kind: ibv.QPT_XRC_SEND},
 		{name: "tags", kind: ibv.QPT_RC, tags: true},
 	} {
-		l.siege = s
+		l.hostileTest = s
 		l.open()
 		s.lines = append(s.lines, l)
 	}
@@ -101,7 +101,7 @@ func newSiege(t *testing.T, peer, at netip.Addr) *siege {
 }
 
 // keep closes an object when the test ends.
-func (s *siege) keep(o io.Closer, err error) {
+func (s *hostileTest) keep(o io.Closer, err error) {
 	s.t.Helper()
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { assert.NoError(s.t, o.Close()) })
@@ -251,7 +251,7 @@ func (l *line) use() {
 		return b.Write(3, l.mrs[1].Address(), l.mrs[1].RKey()).Add(l.mrs[0].SGE(0, 8))
 	})
 	require.Equal(t, word, remote[:8], l.name)
-	l.post(1, func(b *rdma.SendBatch) rdma.SendRequest { // the besieged device sends requests too
+	l.post(1, func(b *rdma.SendBatch) rdma.SendRequest { // the attacked device sends requests too
 		return b.Read(4, l.mrs[0].Address(), l.mrs[0].RKey()).Add(l.mrs[1].SGE(regionSize-8, 8))
 	})
 	require.Equal(t, word, remote[regionSize-8:], l.name)
@@ -289,7 +289,7 @@ func (l *line) completed(end int, within time.Duration) bool {
 }
 
 // unharmed checks that only the peer's writes changed a line's region, and that its surroundings are unchanged.
-func (s *siege) unharmed() {
+func (s *hostileTest) unharmed() {
 	s.t.Helper()
 	s.sealed()
 	for _, l := range s.lines {
@@ -300,7 +300,7 @@ func (s *siege) unharmed() {
 }
 
 // sealed checks that private memory is unchanged and was not disclosed.
-func (s *siege) sealed() {
+func (s *hostileTest) sealed() {
 	s.t.Helper()
 	for _, l := range s.lines {
 		for i, b := range l.memory {
@@ -363,7 +363,7 @@ func (m *meter) saw() bool {
 }
 
 // listen makes the connection manager accept a stream on the besieged side. The listener stays open.
-func (s *siege) listen(at netip.AddrPort) {
+func (s *hostileTest) listen(at netip.AddrPort) {
 	var served sync.WaitGroup
 	s.t.Cleanup(served.Wait) // runs after the stream and the listener are closed
 	patient := func(f *soft.Fabric) stream.Config {

@@ -58,11 +58,11 @@ func TestConnectionsTable(t *testing.T) {
 
 // TestConnectionsOfCM: connections made by the connection manager have its addresses.
 func TestConnectionsOfCM(t *testing.T) {
-	a := newApart(t, rdmacm.PS_TCP, 0)
-	id := a.asks(rdmacm.PS_TCP, a.at, "")
-	other := a.withQP(a.keep(a.expect(a.there, rdmacm.CM_EVENT_CONNECT_REQUEST).ID))
+	a := newTwoFabrics(t, rdmacm.PS_TCP, 0)
+	id := a.connect(rdmacm.PS_TCP, a.at, "")
+	other := a.withQP(a.keep(a.expect(a.passiveChannel, rdmacm.CM_EVENT_CONNECT_REQUEST).ID))
 	require.NoError(t, other.Accept(a.soon(), nil, nil))
-	a.expect(a.here, rdmacm.CM_EVENT_ESTABLISHED)
+	a.expect(a.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	local, remote := a.fabrics[0].Connections(), a.fabrics[1].Connections()
 	require.Len(t, local, 1)
 	require.Len(t, remote, 1)

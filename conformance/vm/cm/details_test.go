@@ -62,11 +62,11 @@ func TestDetails(t *testing.T) {
 	assert.NotZero(t, fresh.LocalAddr().Port())
 	assert.True(t, fresh.LocalAddr().Addr().IsUnspecified())
 	assert.ErrorIs(t, fresh.Listen(1), syscall.EINVAL, "again")
-	assert.ErrorIs(t, fresh.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second), syscall.EINVAL, "it listens")
+	assert.ErrorIs(t, fresh.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second), syscall.EINVAL, "the ID is listening")
 	known := s.resolved(rdmacm.PS_TCP, at)
 	assert.ErrorIs(t, known.ResolveRoute(soon(t), time.Second), syscall.EINVAL, "again")
-	assert.ErrorIs(t, known.Bind(at), syscall.EINVAL, "it is bound")
-	assert.ErrorIs(t, known.Listen(1), syscall.EINVAL, "it connects")
+	assert.ErrorIs(t, known.Bind(at), syscall.EINVAL, "the ID is bound")
+	assert.ErrorIs(t, known.Listen(1), syscall.EINVAL, "the ID is connecting")
 
 	// A port is in use for all addresses if one address uses it. Linux reports that the address is not available; the
 	// software device names the owner.

@@ -75,7 +75,7 @@ func TestIBOnRoCE(t *testing.T) {
 	assert.False(t, everywhere.LocalAddr().IsValid())
 	assert.NoError(t, everywhere.Listen(1))
 	_, err = everywhere.Device()
-	assert.Error(t, err, "it is on none")
+	assert.Error(t, err, "the ID has no device")
 
 	err = id(rdmacm.PS_TCP).BindIB(at)
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)

@@ -241,8 +241,8 @@ func TestReaderKilled(t *testing.T) {
 	})
 }
 
-// TestStreamLeavesNothing checks for leaks after each way in which a stream can end.
-func TestStreamLeavesNothing(t *testing.T) {
+// TestStreamLeaks checks for leaks after each way in which a stream can end.
+func TestStreamLeaks(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
 		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())

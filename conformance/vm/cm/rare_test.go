@@ -74,14 +74,14 @@ func TestSetIBPath(t *testing.T) {
 	path := rdmacm.IBVPathData{Flags: rdmacm.IBV_PATH_FLAG_GMP | rdmacm.IBV_PATH_FLAG_PRIMARY |
 		rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL}
 	path.Path.ReversibleNumpath, path.Path.MTU, path.Path.Rate, path.Path.PKey = 0x81, 3, 2, ibv.ToBE16(0xffff)
-	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "it has no device")
+	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "the ID has no device")
 	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
 	expect(t, s.ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	assert.ErrorContains(t, id.SetIBPath(nil), "no paths")
 	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{{}}), syscall.EINVAL, "a path without flags")
 	require.NoError(t, id.SetIBPath([]rdmacm.IBVPathData{path}))
 	expect(t, s.ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
-	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "it has one")
+	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "the ID has a queue pair")
 }
 
 // since65 reports whether the guest has librdmacm 65 or later, or without librdmacm a kernel from 7.2 on. Otherwise it
@@ -195,7 +195,7 @@ func TestJoinToSendOnly(t *testing.T) {
 	n, err := from.QP().RecvCQ().Poll(make([]ibv.WC, 1))
 	require.NoError(t, err)
 	assert.Zero(t, n, "a member that only sends receives nothing")
-	require.NoError(t, from.QP().Close(), "it is not attached")
+	require.NoError(t, from.QP().Close(), "the queue pair is not attached")
 	require.NoError(t, to.Leave(group))
 	require.NoError(t, to.QP().Close())
 	for _, mr := range mrs {

@@ -100,8 +100,8 @@ var streamTests = func() []streamTest {
 	return all
 }()
 
-// TestRSocketServesRStream runs a Go server against the client of C's rstream.
-func TestRSocketServesRStream(t *testing.T) {
+// TestRSocketServerOfRStream runs a Go server against the client of C's rstream.
+func TestRSocketServerOfRStream(t *testing.T) {
 	unchanged(t)
 	onEnds(t, len(streamTests), func(t *testing.T, e ends) {
 		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7501).String())
@@ -120,8 +120,8 @@ func TestRSocketServesRStream(t *testing.T) {
 	})
 }
 
-// TestRSocketAsksRStream runs a Go client against the server of C's rstream.
-func TestRSocketAsksRStream(t *testing.T) {
+// TestRSocketClientOfRStream runs a Go client against the server of C's rstream.
+func TestRSocketClientOfRStream(t *testing.T) {
 	unchanged(t)
 	onEnds(t, len(streamTests), func(t *testing.T, e ends) {
 		for i, s := range streamTests {

@@ -113,8 +113,8 @@ func TestRSocketServesRIOStream(t *testing.T) {
 	})
 }
 
-// TestRSocketAsksRIOStream runs a Go client against the server of C's riostream.
-func TestRSocketAsksRIOStream(t *testing.T) {
+// TestRSocketClientOfRIOStream runs a Go client against the server of C's riostream.
+func TestRSocketClientOfRIOStream(t *testing.T) {
 	needTCPRoot(t)
 	unchanged(t)
 	onEnds(t, len(mapTests), func(t *testing.T, e ends) {

@@ -195,9 +195,9 @@ func TestProgramsPollOneQueueAtOnce(t *testing.T) {
 	}
 }
 
-// TestProgramsSendWholeMessages checks the data of messages sent by a program, whose entries may have different
-// lengths, be changed, or be inline.
-func TestProgramsSendWholeMessages(t *testing.T) {
+// TestProgramData checks the data of messages sent by a program, whose entries may have different lengths, be changed,
+// or be inline.
+func TestProgramData(t *testing.T) {
 	d := open(t)
 	pd, err := d.AllocPD()
 	keep(t, pd, err)

@@ -21,7 +21,7 @@ const root = "../../.."
 var update = flag.Bool("update", false, "write docs/conformance.md")
 
 // here skips the test in a guest, which has no sources.
-func here(t *testing.T) []Page {
+func bufA(t *testing.T) []Page {
 	t.Helper()
 	if rig.Kernel(t) != rig.Soft {
 		t.Skip("needs the sources, which guests do not have")
@@ -33,7 +33,7 @@ func here(t *testing.T) []Page {
 
 // TestPage compares docs/conformance.md, which make docs writes.
 func TestPage(t *testing.T) {
-	pages := here(t)
+	pages := bufA(t)
 	if *update {
 		require.NoError(t, Write(root))
 	}
@@ -44,7 +44,7 @@ func TestPage(t *testing.T) {
 
 // TestEveryPromiseHasTests checks that each row names existing tests, and that each test has a row.
 func TestEveryPromiseHasTests(t *testing.T) {
-	wrong, err := Check(root, here(t))
+	wrong, err := Check(root, bufA(t))
 	require.NoError(t, err)
 	assert.Empty(t, wrong)
 }
@@ -52,7 +52,7 @@ func TestEveryPromiseHasTests(t *testing.T) {
 // TestPagesAreUnchanged checks that the manual pages have not changed since the promises were written.
 func TestPagesAreUnchanged(t *testing.T) {
 	_, primary, _ := strings.Cut(string(headers.Lock()), " primary\n")
-	for _, page := range here(t) {
+	for _, page := range bufA(t) {
 		assert.Contains(t, primary, " "+page.Sum+" "+page.File+"\n",
 			"%s of the primary release has changed: read it, correct the rows, and update the sum", page.Name)
 	}
@@ -69,7 +69,7 @@ func TestInvalidRows(t *testing.T) {
 		_, err := Read("x", row)
 		assert.EqualError(t, err, want)
 	}
-	here(t)
+	bufA(t)
 	wrong, err := Check(root, []Page{{Promises: []Promise{{At: "x:1", Tests: []Test{{own, "TestNone", ""},
 		{own, "TestPostSend", "wr_id"}, {own, "TestPostSend", "no such"}}}}}})
 	require.NoError(t, err)

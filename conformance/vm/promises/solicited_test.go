@@ -18,7 +18,7 @@ import (
 // testSolicited checks that a completion queue armed for solicited completions gets an event only for a request with
 // the flag.
 func testSolicited(t *testing.T, opcode ibv.WROpcode) {
-	s := newStage(t, ibv.QPT_RC)
+	s := newTestPair(t, ibv.QPT_RC)
 	channel, err := verbs.CreateCompChannel(s.Context)
 	require.NoError(t, err)
 	s.Defer(func() { s.Check(verbs.DestroyCompChannel(channel)) })
@@ -35,7 +35,7 @@ func testSolicited(t *testing.T, opcode ibv.WROpcode) {
 		return verbs.GetCQEvent(channel, where, context)
 	}
 	for _, flag := range []ibv.SendFlags{0, ibv.SEND_SOLICITED} {
-		s.Recv(peer, 1, s.there.SGE(0, 64))
+		s.Recv(peer, 1, s.bufB.SGE(0, 64))
 		l := s.remote(opcode, 1024)
 		l.WRs[0].SendFlags |= flag
 		_, err = l.Post(from)

@@ -23,15 +23,15 @@ const (
 )
 
 // tagStage is a sender, and a receiver with a shared receive queue that matches tags.
-type tagStage struct {
-	*stage
+type tagTestPair struct {
+	*testPair
 	srq *ibv.SRQ
 	cq  *ibv.CQ // of the shared receive queue
 }
 
 // newTagStage skips the test if the device does not match tags. [TestPostSRQOps] checks the error in that case.
-func newTagStage(t *testing.T) *tagStage {
-	s := &tagStage{stage: newStage(t, ibv.QPT_RC)}
+func newTagTestPair(t *testing.T) *tagTestPair {
+	s := &tagTestPair{testPair: newTestPair(t, ibv.QPT_RC)}
 	s.cq = s.CQ(64)
 	srq, err := s.createTagSRQ()
 	require.NoError(t, err)
@@ -42,7 +42,7 @@ func newTagStage(t *testing.T) *tagStage {
 	return s
 }
 
-func (s *tagStage) createTagSRQ() (*ibv.SRQ, error) {
+func (s *tagTestPair) createTagSRQ() (*ibv.SRQ, error) {
 	return verbs.CreateSRQEx(s.Context, &ibv.SRQInitAttrEx{
 		Attr: ibv.SRQAttr{MaxWR: 16, MaxSGE: mostSGEs}, SRQType: ibv.SRQT_TM, PD: ibv.PtrTo(s.PD), CQ: ibv.PtrTo(s.cq),
 		TMCap:    ibv.TMCap{MaxNumTags: mostTags, MaxOps: mostOps},
@@ -51,10 +51,10 @@ func (s *tagStage) createTagSRQ() (*ibv.SRQ, error) {
 }
 
 // ops returns a list of n operations, each with its own buffer of 64 bytes at the peer.
-func (s *tagStage) ops(n int) []ibv.OpsWR {
+func (s *tagTestPair) ops(n int) []ibv.OpsWR {
 	ops, sges := rig.Records[ibv.OpsWR](s.Rig, n), rig.Records[ibv.SGE](s.Rig, n)
 	for i := range ops {
-		sges[i] = s.there.SGE(64*i, 64)
+		sges[i] = s.bufB.SGE(64*i, 64)
 		ops[i] = ibv.OpsWR{WRID: uint64(i + 1), Opcode: ibv.WR_TAG_ADD, Flags: ibv.OPS_SIGNALED}
 		ops[i].TM.Add = ibv.OpsTMAdd{RecvWRID: uint64(10 + i), SGList: ibv.PtrTo(&sges[i]), NumSGE: 1, Tag: uint64(i),
 			Mask: ^uint64(0)}
@@ -66,7 +66,7 @@ func (s *tagStage) ops(n int) []ibv.OpsWR {
 }
 
 // perform posts a list. bad is the index of the rejected operation, or -1.
-func (s *tagStage) perform(ops []ibv.OpsWR) (bad int, err error) {
+func (s *tagTestPair) perform(ops []ibv.OpsWR) (bad int, err error) {
 	where := &rig.Records[ibv.Ptr[ibv.OpsWR]](s.Rig, 1)[0]
 	err = verbs.PostSRQOps(s.srq, &ops[0], where)
 	for i := range ops {
@@ -78,7 +78,7 @@ func (s *tagStage) perform(ops []ibv.OpsWR) (bad int, err error) {
 }
 
 // add adds one tag and returns its handle.
-func (s *tagStage) add(op ibv.OpsWR) uint32 {
+func (s *tagTestPair) add(op ibv.OpsWR) uint32 {
 	s.t.Helper()
 	ops := s.ops(1)
 	next := ops[0].TM.Add
@@ -93,14 +93,14 @@ func (s *tagStage) add(op ibv.OpsWR) uint32 {
 }
 
 // one returns one operation without a buffer.
-func (s *tagStage) one(id uint64, opcode ibv.OpsWROpcode, handle uint32) []ibv.OpsWR {
+func (s *tagTestPair) one(id uint64, opcode ibv.OpsWROpcode, handle uint32) []ibv.OpsWR {
 	ops := s.ops(1)
 	ops[0] = ibv.OpsWR{WRID: id, Opcode: opcode, Flags: ibv.OPS_SIGNALED, TM: ibv.OpsTM{Handle: handle}}
 	return ops
 }
 
 // sync reports to the device how many unexpected messages the program has seen.
-func (s *tagStage) sync(id uint64, seen uint32) {
+func (s *tagTestPair) sync(id uint64, seen uint32) {
 	s.t.Helper()
 	ops := s.one(id, ibv.WR_TAG_SYNC, 0)
 	ops[0].Flags |= ibv.OPS_TM_SYNC
@@ -109,7 +109,7 @@ func (s *tagStage) sync(id uint64, seen uint32) {
 	require.NoError(s.t, err)
 }
 
-func (s *tagStage) expect(id uint64, opcode ibv.WCOpcode, status ibv.WCStatus) ibv.WC {
+func (s *tagTestPair) expect(id uint64, opcode ibv.WCOpcode, status ibv.WCStatus) ibv.WC {
 	s.t.Helper()
 	wc := s.Completion(s.cq)
 	assert.Equal(s.t, id, wc.WRID)
@@ -119,27 +119,27 @@ func (s *tagStage) expect(id uint64, opcode ibv.WCOpcode, status ibv.WCStatus) i
 }
 
 // message sends a tag and text.
-func (s *tagStage) message(tag uint64, text string) {
+func (s *tagTestPair) message(tag uint64, text string) {
 	s.t.Helper()
-	*(*ibv.TMH)(unsafe.Pointer(&s.here.Bytes[0])) = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(tag)}
-	n := 16 + copy(s.here.Bytes[16:], text)
+	*(*ibv.TMH)(unsafe.Pointer(&s.bufA.Bytes[0])) = ibv.TMH{Opcode: ibv.TMH_EAGER, Tag: ibv.ToBE64(tag)}
+	n := 16 + copy(s.bufA.Bytes[16:], text)
 	l := s.sends(1)
-	l.SGEs[0] = s.here.SGE(0, n)
+	l.SGEs[0] = s.bufA.SGE(0, n)
 	s.post(l)
 	s.sent(1, ibv.WC_SUCCESS)
 }
 
-func (s *tagStage) matched(id uint64, at int, text string) {
+func (s *tagTestPair) matched(id uint64, at int, text string) {
 	s.t.Helper()
 	wc := s.expect(id, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 	assert.Equal(s.t, ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID, wc.WCFlags&(ibv.WC_TM_MATCH|ibv.WC_TM_DATA_VALID))
-	assert.Equal(s.t, text, string(s.there.Bytes[at:at+len(text)]))
+	assert.Equal(s.t, text, string(s.bufB.Bytes[at:at+len(text)]))
 }
 
 // TestPostSRQOps tests the promises of ibv_post_srq_ops(3). Subtests have the names in promises.txt.
 func TestPostSRQOps(t *testing.T) {
 	t.Run("devices that match no tags", func(t *testing.T) {
-		s := &tagStage{stage: newStage(t, ibv.QPT_RC)}
+		s := &tagTestPair{testPair: newTestPair(t, ibv.QPT_RC)}
 		s.cq = s.CQ(16)
 		s.srq = s.SRQ(8)
 		bad, err := s.perform(s.ops(1))
@@ -158,9 +158,9 @@ func TestPostSRQOps(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		test func(*testing.T, *tagStage)
+		test func(*testing.T, *tagTestPair)
 	}{
-		{"list in order", func(t *testing.T, s *tagStage) {
+		{"list in order", func(t *testing.T, s *tagTestPair) {
 			_, err := s.perform(s.ops(3))
 			require.NoError(t, err)
 			for i := range uint64(3) {
@@ -171,26 +171,26 @@ func TestPostSRQOps(t *testing.T) {
 				s.matched(10+tag, 64*int(tag), "by its tag")
 			}
 		}},
-		{"first failure ends the list", func(t *testing.T, s *tagStage) {
+		{"first failure ends the list", func(t *testing.T, s *tagTestPair) {
 			ops := s.ops(3)
 			ops[1].Opcode = 77
 			bad, err := s.perform(ops)
 			require.ErrorIs(t, err, syscall.EINVAL)
 			assert.Equal(t, 1, bad)
 			s.expect(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
-			s.none(s.cq, "what follows the failure was not performed")
+			s.none(s.cq, "operations after the failure are not executed")
 		}},
-		{"completion", func(t *testing.T, s *tagStage) {
+		{"completion", func(t *testing.T, s *tagTestPair) {
 			ops := s.ops(2)
 			ops[0].Flags = 0
 			_, err := s.perform(ops)
 			require.NoError(t, err)
 			s.expect(2, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			s.none(s.cq, "the first operation is unsignaled")
-			s.message(0, "it was performed")
-			s.matched(10, 0, "it was performed")
+			s.message(0, "the operation was executed")
+			s.matched(10, 0, "the operation was executed")
 		}},
-		{"tag and mask", func(t *testing.T, s *tagStage) {
+		{"tag and mask", func(t *testing.T, s *tagTestPair) {
 			ops := s.ops(2)
 			ops[0].TM.Add.Tag, ops[0].TM.Add.Mask = 0x1200, 0xff00
 			ops[1].TM.Add.Tag, ops[1].TM.Add.Mask = 0x0034, 0x00ff
@@ -203,41 +203,41 @@ func TestPostSRQOps(t *testing.T) {
 			s.message(0xab_1234, "the first")
 			s.matched(10, 0, "the first")
 		}},
-		{"mask that hides a bit of the tag", func(t *testing.T, s *tagStage) {
+		{"mask that hides a bit of the tag", func(t *testing.T, s *tagTestPair) {
 			s.add(ibv.OpsWR{WRID: 1, Opcode: ibv.WR_TAG_ADD, Flags: ibv.OPS_SIGNALED,
 				TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 10, Tag: 0x11, Mask: 0x01}}})
-			s.RecvSRQ(s.srq, 7, s.there.SGE(2048, 256))
+			s.RecvSRQ(s.srq, 7, s.bufB.SGE(2048, 256))
 			s.message(0x11, "no tag & mask is 0x11")
 			s.expect(7, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 		}},
-		{"buffers of a tag", func(t *testing.T, s *tagStage) {
+		{"buffers of a tag", func(t *testing.T, s *tagTestPair) {
 			ops, sges := s.ops(1), rig.Records[ibv.SGE](s.Rig, mostSGEs)
-			sges[0], sges[1] = s.there.SGE(1000, 3), s.there.SGE(500, 60)
+			sges[0], sges[1] = s.bufB.SGE(1000, 3), s.bufB.SGE(500, 60)
 			ops[0].TM.Add.SGList, ops[0].TM.Add.NumSGE = ibv.PtrTo(&sges[0]), mostSGEs
 			_, err := s.perform(ops)
 			require.NoError(t, err)
 			s.expect(1, ibv.WC_TM_ADD, ibv.WC_SUCCESS)
 			s.message(0, "scattered")
 			s.expect(10, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
-			assert.Equal(t, "sca", string(s.there.Bytes[1000:1003]))
-			assert.Equal(t, "ttered", string(s.there.Bytes[500:506]))
+			assert.Equal(t, "sca", string(s.bufB.Bytes[1000:1003]))
+			assert.Equal(t, "ttered", string(s.bufB.Bytes[500:506]))
 		}},
-		{"too many SGEs", func(t *testing.T, s *tagStage) {
+		{"too many SGEs", func(t *testing.T, s *tagTestPair) {
 			ops, sges := s.ops(1), rig.Records[ibv.SGE](s.Rig, mostSGEs+1)
 			for i := range sges {
-				sges[i] = s.there.SGE(0, 8)
+				sges[i] = s.bufB.SGE(0, 8)
 			}
 			ops[0].TM.Add.SGList, ops[0].TM.Add.NumSGE = ibv.PtrTo(&sges[0]), mostSGEs+1
 			bad, err := s.perform(ops)
 			require.ErrorIs(t, err, syscall.EINVAL)
 			assert.Zero(t, bad)
 		}},
-		{"too many tags", func(t *testing.T, s *tagStage) {
+		{"too many tags", func(t *testing.T, s *tagTestPair) {
 			bad, err := s.perform(s.ops(mostTags + 1))
 			require.ErrorIs(t, err, syscall.ENOMEM)
 			assert.Equal(t, mostTags, bad)
 		}},
-		{"handle", func(t *testing.T, s *tagStage) {
+		{"handle", func(t *testing.T, s *tagTestPair) {
 			ops := s.ops(mostTags)
 			_, err := s.perform(ops)
 			require.NoError(t, err)
@@ -252,11 +252,11 @@ func TestPostSRQOps(t *testing.T) {
 			s.expect(20, ibv.WC_TM_DEL, ibv.WC_SUCCESS)
 			s.message(3, "the others stay")
 			s.matched(13, 192, "the others stay")
-			s.RecvSRQ(s.srq, 7, s.there.SGE(2048, 256))
+			s.RecvSRQ(s.srq, 7, s.bufB.SGE(2048, 256))
 			s.message(2, "unexpected")
 			s.expect(7, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 		}},
-		{"removed when it was consumed", func(t *testing.T, s *tagStage) {
+		{"removed when it was consumed", func(t *testing.T, s *tagTestPair) {
 			ops := s.ops(1)
 			_, err := s.perform(ops)
 			require.NoError(t, err)
@@ -267,9 +267,9 @@ func TestPostSRQOps(t *testing.T) {
 			require.NoError(t, err)
 			s.expect(20, ibv.WC_TM_DEL, ibv.WC_TM_ERR)
 		}},
-		{"phase", func(t *testing.T, s *tagStage) {
+		{"phase", func(t *testing.T, s *tagTestPair) {
 			for i := range 2 {
-				s.RecvSRQ(s.srq, uint64(100+i), s.there.SGE(2048+256*i, 256))
+				s.RecvSRQ(s.srq, uint64(100+i), s.bufB.SGE(2048+256*i, 256))
 			}
 			s.message(5, "unexpected")
 			s.expect(100, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
@@ -289,8 +289,8 @@ func TestPostSRQOps(t *testing.T) {
 			s.message(6, "now it matches")
 			s.matched(10, 0, "now it matches")
 		}},
-		{"counter with another operation", func(t *testing.T, s *tagStage) {
-			s.RecvSRQ(s.srq, 100, s.there.SGE(2048, 256))
+		{"counter with another operation", func(t *testing.T, s *tagTestPair) {
+			s.RecvSRQ(s.srq, 100, s.bufB.SGE(2048, 256))
 			s.message(5, "unexpected")
 			s.expect(100, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 			ops := s.ops(1)
@@ -303,6 +303,6 @@ func TestPostSRQOps(t *testing.T) {
 			s.matched(10, 0, "matches at once")
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, newTagStage(t)) })
+		t.Run(c.name, func(t *testing.T) { c.test(t, newTagTestPair(t)) })
 	}
 }

@@ -15,54 +15,54 @@ import (
 )
 
 // stage is a connected pair with memory at both ends.
-type stage struct {
+type testPair struct {
 	*rig.Rig
 	*rig.Pair
-	t           *testing.T
-	here, there *rig.Buffer
+	t          *testing.T
+	bufA, bufB *rig.Buffer
 }
 
-func newStage(t *testing.T, kind ibv.QPType) *stage {
+func newTestPair(t *testing.T, kind ibv.QPType) *testPair {
 	r := rig.Open(t)
-	s := &stage{Rig: r, Pair: r.Pair(kind), t: t, here: r.Buffer(4096, r.Access), there: r.Buffer(4096, r.Access)}
-	for i := range s.here.Bytes {
-		s.here.Bytes[i] = byte(i*7 + i>>8)
+	s := &testPair{Rig: r, Pair: r.Pair(kind), t: t, bufA: r.Buffer(4096, r.Access), bufB: r.Buffer(4096, r.Access)}
+	for i := range s.bufA.Bytes {
+		s.bufA.Bytes[i] = byte(i*7 + i>>8)
 	}
 	return s
 }
 
 // sends returns a list of n signaled sends, each with its own 16 bytes.
-func (s *stage) sends(n int) *rig.List {
+func (s *testPair) sends(n int) *rig.List {
 	l := s.Sends(n)
 	for i := range l.WRs {
-		l.WRs[i].Opcode, l.WRs[i].SendFlags, l.SGEs[i] = ibv.WR_SEND, ibv.SEND_SIGNALED, s.here.SGE(16*i, 16)
+		l.WRs[i].Opcode, l.WRs[i].SendFlags, l.SGEs[i] = ibv.WR_SEND, ibv.SEND_SIGNALED, s.bufA.SGE(16*i, 16)
 	}
 	return l
 }
 
 // remote returns one signaled request of 16 bytes with an address at the peer.
-func (s *stage) remote(opcode ibv.WROpcode, offset int) *rig.List {
+func (s *testPair) remote(opcode ibv.WROpcode, offset int) *rig.List {
 	l := s.sends(1)
 	l.WRs[0].Opcode = opcode
-	*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: s.there.Address(offset), RKey: s.there.MR.RKey}
+	*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: s.bufB.Address(offset), RKey: s.bufB.MR.RKey}
 	return l
 }
 
 // recvs posts n receives of 64 bytes, contiguous in the peer's memory from 2048 on. IDs count from 100.
-func (s *stage) recvs(n int) {
+func (s *testPair) recvs(n int) {
 	for i := range n {
-		s.Recv(s.B, uint64(100+i), s.there.SGE(2048+64*i, 64))
+		s.Recv(s.B, uint64(100+i), s.bufB.SGE(2048+64*i, 64))
 	}
 }
 
-func (s *stage) post(l *rig.List) {
+func (s *testPair) post(l *rig.List) {
 	s.t.Helper()
 	_, err := l.Post(s.A)
 	require.NoError(s.t, err)
 }
 
 // sent waits for a completion of the sender.
-func (s *stage) sent(id uint64, want ibv.WCStatus) ibv.WC {
+func (s *testPair) sent(id uint64, want ibv.WCStatus) ibv.WC {
 	s.t.Helper()
 	wc := s.Completion(s.ASend)
 	assert.Equal(s.t, want, wc.Status)
@@ -71,7 +71,7 @@ func (s *stage) sent(id uint64, want ibv.WCStatus) ibv.WC {
 }
 
 // received waits for a completion of the peer.
-func (s *stage) received(id uint64) ibv.WC {
+func (s *testPair) received(id uint64) ibv.WC {
 	s.t.Helper()
 	wc := s.Completion(s.BRecv)
 	require.Equal(s.t, ibv.WC_SUCCESS, wc.Status)
@@ -80,7 +80,7 @@ func (s *stage) received(id uint64) ibv.WC {
 }
 
 // caps returns the sender's actual capacities, which providers round up.
-func (s *stage) caps() ibv.QPCap {
+func (s *testPair) caps() ibv.QPCap {
 	s.t.Helper()
 	init := new(ibv.QPInitAttr)
 	require.NoError(s.t, verbs.QueryQP(s.A, new(ibv.QPAttr), ibv.QP_CAP, init))
@@ -88,15 +88,15 @@ func (s *stage) caps() ibv.QPCap {
 }
 
 // tooManySGEs gives a request one more SGE than the queue pair supports.
-func (s *stage) tooManySGEs(wr *ibv.SendWR) {
+func (s *testPair) tooManySGEs(wr *ibv.SendWR) {
 	sges := rig.Records[ibv.SGE](s.Rig, int(s.caps().MaxSendSGE)+1)
 	for i := range sges {
-		sges[i] = s.here.SGE(0, 1)
+		sges[i] = s.bufA.SGE(0, 1)
 	}
 	wr.SGList, wr.NumSGE = ibv.PtrTo(&sges[0]), int32(len(sges))
 }
 
-func (s *stage) none(cq *ibv.CQ, reason string) {
+func (s *testPair) none(cq *ibv.CQ, reason string) {
 	s.t.Helper()
 	wc, received, err := rig.Poll(cq, 100*time.Millisecond)
 	require.NoError(s.t, err)

@@ -83,10 +83,10 @@ func TestErrors(t *testing.T) {
 				return batch.BindMW(1, mw.Ptr(), mw.NextRKey(), ibv.MWBindInfo{MR: mr.Ptr(), Addr: mr.Address(),
 					Length: 64, MWAccessFlags: ibv.ACCESS_REMOTE_WRITE})
 			}, ibv.WC_MW_BIND_ERR, ibv.WC_SUCCESS},
-			{"a receive with a wrong key", func(b *end) { b.recvAt(b.mr.SGE(0, 1).Addr, sent, b.mr.LKey()^0x5500) },
+			{"receive with a wrong key", func(b *end) { b.recvAt(b.mr.SGE(0, 1).Addr, sent, b.mr.LKey()^0x5500) },
 				func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(1) },
 				ibv.WC_REM_OP_ERR, ibv.WC_LOC_PROT_ERR},
-			{"a receive that is too short", func(b *end) { b.recv(0, sent-1) },
+			{"receive too short", func(b *end) { b.recv(0, sent-1) },
 				func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(1) },
 				ibv.WC_REM_INV_REQ_ERR, ibv.WC_LOC_LEN_ERR},
 			{"no receive", nil, func(a, b *end, batch *rdma.SendBatch) rdma.SendRequest { return batch.Send(1) },

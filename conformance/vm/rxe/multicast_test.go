@@ -51,7 +51,7 @@ func TestMulticast(t *testing.T) {
 	datagram(r, from, cq, ah, groupNumber)
 	assert.True(t, in[1].received(r))
 	assert.True(t, in[2].received(r))
-	assert.False(t, in[0].received(r), "it left")
+	assert.False(t, in[0].received(r), "the queue pair was detached")
 	require.NoError(t, verbs.DetachMcast(in[1].qp, group, 0))
 	require.NoError(t, verbs.DetachMcast(in[2].qp, group, 0))
 }

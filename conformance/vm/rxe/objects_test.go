@@ -93,7 +93,7 @@ func TestSharedReceives(t *testing.T) {
 	assert.Equal(t, ibv.EVENT_SRQ_LIMIT_REACHED, event.EventType)
 	assert.Equal(t, ibv.PtrTo(srq), *event.Element.SRQ())
 	require.NoError(t, verbs.AckAsyncEvent(event))
-	assert.Error(t, verbs.DestroySRQ(srq), "a queue pair uses it")
+	assert.Error(t, verbs.DestroySRQ(srq), "in use by a queue pair")
 }
 
 // TestBusy checks that an object that is in use cannot be destroyed and remains usable.

@@ -149,7 +149,7 @@ func TestPartialClose(t *testing.T) {
 	assert.Equal(t, not, Close(func() error { return not }, parent, stuck, last))
 	assert.False(t, last.IsClosed())
 
-	after := errors.New("it is gone anyway")
+	after := errors.New("the object is destroyed despite the error")
 	last.destroy = func() (bool, error) { return true, after }
 	assert.Equal(t, after, last.Close())
 	assert.True(t, last.IsGone())
@@ -201,8 +201,8 @@ func TestConcurrentClose(t *testing.T) {
 	}
 }
 
-// TestClosingOneObjectAllocatesNothing: closing one object does not allocate. A connection closes a dozen of them.
-func TestClosingOneObjectAllocatesNothing(t *testing.T) {
+// TestCloseOfOneObjectDoesNotAllocate: closing one object does not allocate. A connection closes a dozen of them.
+func TestCloseOfOneObjectDoesNotAllocate(t *testing.T) {
 	const runs = 100
 	all := make([]*Life, runs+1) // AllocsPerRun runs once before it counts
 	for i := range all {

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rights"
 )
 
-// TestWayOfAnotherUser: a program with elevated privileges ignores GOVERBS_CALL.
-func TestWayOfAnotherUser(t *testing.T) {
+// TestWayWithElevatedPrivileges: a program with elevated privileges ignores GOVERBS_CALL.
+func TestWayWithElevatedPrivileges(t *testing.T) {
 	t.Setenv(EnvCall, "fast")
 	for _, more := range []bool{false, true} {
 		before := rights.More

@@ -82,7 +82,7 @@ func TestGrown(t *testing.T) {
 	require.NoError(t, r.WriteText(&b))
 	assert.Contains(t, b.String(), "mr +2, mr_bytes +2097152")
 	assert.Regexp(t, `port_rcv_packets +4500 +250\.0`, b.String())
-	assert.NotContains(t, b.String(), "symbol_error", "it did not increase")
+	assert.NotContains(t, b.String(), "symbol_error", "the counter did not increase")
 	b.Reset()
 	require.NoError(t, newReport(t, then, first, base, Options{Counters: true}).WriteText(&b))
 	assert.Contains(t, b.String(), "symbol_error")

@@ -20,7 +20,7 @@ import (
 )
 
 // endpoint creates a synchronous identifier through the C functions.
-func (r *rig) endpoint(node, service string, flags rdmacm.AddrInfoFlags, kind ibv.QPType,
+func (r *testbed) endpoint(node, service string, flags rdmacm.AddrInfoFlags, kind ibv.QPType,
 	attr *ibv.QPInitAttr) *rdmacm.CMID {
 	hints := &rdmacm.AddrInfo{AiFlags: flags, AiPortSpace: rdmacm.PS_TCP, AiQPType: kind}
 	info, id := new(ibv.Ptr[rdmacm.AddrInfo]), new(ibv.Ptr[rdmacm.CMID])
@@ -34,12 +34,12 @@ func (r *rig) endpoint(node, service string, flags rdmacm.AddrInfoFlags, kind ib
 // TestSynchronousIdentifiers runs a server and a client as in the man pages: calls block, requests arrive with a queue
 // pair and completion queues, and destroying the identifier destroys them.
 func TestSynchronousIdentifiers(t *testing.T) {
-	r := newRig(t, device.Options{})
+	r := newTestbed(t, device.Options{})
 	before := r.fabric.Resources()
 	attr := &ibv.QPInitAttr{Cap: testCaps, SQSigAll: 1}
 	listener := r.endpoint("soft1", "7471", rdmacm.RAI_PASSIVE, 0, attr)
 	require.NoError(t, rdma.Listen(listener, 1))
-	memory := outside[byte](r, 128)
+	memory := offHeap[byte](r, 128)
 	var served sync.WaitGroup
 	served.Go(func() {
 		request := new(ibv.Ptr[rdmacm.CMID])
@@ -66,7 +66,7 @@ func TestSynchronousIdentifiers(t *testing.T) {
 	})
 	id := r.endpoint("soft1", "7471", 0, 0, attr)
 	assert.Equal(t, ibv.QPT_RC, attr.QPType)
-	assert.Equal(t, id.SendCQ, attr.SendCQ, "as the library does")
+	assert.Equal(t, id.SendCQ, attr.SendCQ, "like librdmacm")
 	require.NoError(t, rdma.Connect(id, nil))
 	assert.Equal(t, rdmacm.CM_EVENT_ESTABLISHED, id.Event.Deref().Event)
 	copy(memory[64:], "hello")
@@ -88,22 +88,22 @@ func TestSynchronousIdentifiers(t *testing.T) {
 }
 
 // eventChannel creates an event channel.
-func (r *rig) eventChannel() *rdmacm.EventChannel {
+func (r *testbed) eventChannel() *rdmacm.EventChannel {
 	ch, err := rdma.From{Backend: r.fabric}.CreateEventChannel()
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, rdma.DestroyEventChannel(ch)) })
 	return ch
 }
 
-func (r *rig) identifier(ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.CMID {
+func (r *testbed) identifier(ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmacm.CMID {
 	id := new(ibv.Ptr[rdmacm.CMID])
 	require.NoError(r.t, rdma.CreateID(ch, id, 77, ps))
 	return id.Deref()
 }
 
 // sockaddr returns a C address.
-func (r *rig) sockaddr(four [4]byte, port uint16) *rdmacm.Sockaddr {
-	in := &outside[rdmacm.SockaddrIn](r, 1)[0]
+func (r *testbed) sockaddr(four [4]byte, port uint16) *rdmacm.Sockaddr {
+	in := &offHeap[rdmacm.SockaddrIn](r, 1)[0]
 	in.SinFamily, in.SinPort = afInet, uint16(ibv.ToBE16(port))
 	*(*[4]byte)(unsafe.Pointer(&in.SinAddr)) = four
 	return (*rdmacm.Sockaddr)(unsafe.Pointer(in))
@@ -111,7 +111,7 @@ func (r *rig) sockaddr(four [4]byte, port uint16) *rdmacm.Sockaddr {
 
 // TestDestroyWaitsForAcknowledgements: destroying an identifier waits until its events are acknowledged.
 func TestDestroyWaitsForAcknowledgements(t *testing.T) {
-	r := newRig(t, device.Options{})
+	r := newTestbed(t, device.Options{})
 	ch := r.eventChannel()
 	id := r.identifier(ch, rdmacm.PS_TCP)
 	require.NoError(t, rdma.ResolveAddr(id, nil, r.sockaddr([4]byte{127, 0, 0, 2}, 1), 10))
@@ -127,13 +127,13 @@ func TestDestroyWaitsForAcknowledgements(t *testing.T) {
 	require.NoError(t, rdma.AckCMEvent(e))
 	require.NoError(t, <-destroyed)
 	assert.ErrorIs(t, rdma.AckCMEvent(e), syscall.EINVAL, "once")
-	assert.ErrorIs(t, rdma.Listen(id, 1), syscall.EINVAL, "of an identifier that is gone")
+	assert.ErrorIs(t, rdma.Listen(id, 1), syscall.EINVAL, "event of a destroyed identifier")
 }
 
 // TestXRCIdentifiers: the shared receive queue of an XRC target uses the identifier's domain and completion queue, and
 // its queue pair the same domain.
 func TestXRCIdentifiers(t *testing.T) {
-	r := newRig(t, device.Options{})
+	r := newTestbed(t, device.Options{})
 	before := r.fabric.Resources()
 	id := r.endpoint("soft0", "1", 0, ibv.QPT_XRC_RECV, nil)
 	require.NoError(t, rdma.CreateSRQ(id, nil, &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 4, MaxSGE: 1}}))
@@ -149,7 +149,7 @@ func TestXRCIdentifiers(t *testing.T) {
 // TestFabricCloseWithEventChannels: a fabric with event channels cannot be closed. Destroying a channel frees its
 // identifiers.
 func TestFabricCloseWithEventChannels(t *testing.T) {
-	r := newRig(t, device.Options{})
+	r := newTestbed(t, device.Options{})
 	f, _, err := newFabric(device.Options{})
 	require.NoError(t, err)
 	ch, err := rdma.From{Backend: f}.CreateEventChannel()
@@ -159,14 +159,14 @@ func TestFabricCloseWithEventChannels(t *testing.T) {
 	require.NoError(t, rdma.BindAddr(r.identifier(ch, rdmacm.PS_UDP), r.sockaddr([4]byte{}, 7471)))
 	assert.ErrorIs(t, f.Close(), syscall.EBUSY)
 	require.NoError(t, rdma.DestroyEventChannel(ch))
-	assert.ErrorIs(t, rdma.DestroyID(id), syscall.EINVAL, "it went with the channel")
+	assert.ErrorIs(t, rdma.DestroyID(id), syscall.EINVAL, "the identifier was freed with its channel")
 	assert.Empty(t, f.Resources())
 	require.NoError(t, f.Close())
 }
 
 // TestEventNames: event names are C's.
 func TestEventNames(t *testing.T) {
-	from := rdma.From{Backend: newRig(t, device.Options{}).fabric}
+	from := rdma.From{Backend: newTestbed(t, device.Options{}).fabric}
 	for event, want := range map[rdmacm.CMEventType]string{rdmacm.CM_EVENT_ADDR_RESOLVED: "RDMA_CM_EVENT_ADDR_RESOLVED",
 		rdmacm.CM_EVENT_USER: "UNKNOWN EVENT", 99: "UNKNOWN EVENT"} {
 		got, err := from.EventStr(event)
@@ -177,7 +177,7 @@ func TestEventNames(t *testing.T) {
 
 // TestPorts checks rdma_get_src_port and rdma_get_dst_port.
 func TestPorts(t *testing.T) {
-	r := newRig(t, device.Options{})
+	r := newTestbed(t, device.Options{})
 	id := r.identifier(r.eventChannel(), rdmacm.PS_TCP)
 	require.NoError(t, rdma.ResolveAddr(id, r.sockaddr([4]byte{127, 0, 0, 1}, 5),
 		r.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
@@ -193,7 +193,7 @@ func TestPorts(t *testing.T) {
 
 // TestUserEvents: a 64-bit argument is not truncated.
 func TestUserEvents(t *testing.T) {
-	r := newRig(t, device.Options{})
+	r := newTestbed(t, device.Options{})
 	ch := r.eventChannel()
 	id := r.identifier(ch, rdmacm.PS_TCP)
 	const arg uint64 = 0x1234567890abcdef

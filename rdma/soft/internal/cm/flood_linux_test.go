@@ -19,7 +19,7 @@ import (
 )
 
 // TestFlood: any number of requests, from one or many hosts, with or without a listener, takes bounded memory. A flood
-// from one host leaves room for others, and existing connections keep working.
+// from one host does not lock out others, and existing connections keep working.
 func TestFlood(t *testing.T) {
 	const many, backlog = 100_000, 16
 	for name, flood := range map[string]struct {
@@ -32,7 +32,7 @@ func TestFlood(t *testing.T) {
 		"lookups of one host": {1, message.SIDRReq, backlog - backlog/4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := newExchanged(t)
+			e := newTestListener(t)
 			l := e.identifier(e.there, rdmacm.PS_UDP)
 			t.Cleanup(func() { require.NoError(t, rdma.DestroyID(l)) })
 			require.NoError(t, rdma.BindAddr(l, e.sockaddr([4]byte{127, 0, 0, 2}, 7471)))
@@ -43,7 +43,7 @@ func TestFlood(t *testing.T) {
 			request := func(host int) {
 				e.forget()
 				from := netip.AddrFrom4([4]byte{10, byte(host >> 16), byte(host >> 8), byte(host)})
-				e.asked(func(m *message.MAD) {
+				e.requestFromPeer(func(m *message.MAD) {
 					gid := from.As16()
 					m.Attribute, m.From = flood.kind, message.Remote(gid)
 					m.Source, m.Path.Local = netip.AddrPortFrom(from, 99), gid
@@ -60,7 +60,7 @@ func TestFlood(t *testing.T) {
 				request(i % flood.hosts)
 			}
 			e.forget()
-			assert.Less(t, heap()-before, int64(1<<20), "bytes of the flood are kept")
+			assert.Less(t, heap()-before, int64(1<<20), "bytes remain allocated after the flood")
 			require.Len(t, e.manager.ids, others+flood.waits)
 			if flood.waits < backlog {
 				for flood.waits < backlog { // some requests are for a port without a listener
@@ -69,11 +69,11 @@ func TestFlood(t *testing.T) {
 				}
 			}
 			for range flood.waits {
-				require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
+				require.NoError(t, rdma.DestroyID(e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
 			}
-			e.arrives(&message.MAD{Attribute: message.DREQ, From: rep.To, To: rep.From, TID: 6, LocalID: rep.RemoteID,
+			e.deliver(&message.MAD{Attribute: message.DREQ, From: rep.To, To: rep.From, TID: 6, LocalID: rep.RemoteID,
 				RemoteID: rep.LocalID, QPN: rep.QPN})
-			e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED)
+			e.expectEvent(e.there, rdmacm.CM_EVENT_DISCONNECTED)
 			require.NoError(t, rdma.DestroyID(id))
 			for _, listener := range e.manager.ids {
 				assert.Empty(t, listener.waitingOf)

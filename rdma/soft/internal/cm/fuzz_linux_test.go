@@ -22,13 +22,13 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// FuzzConnections calls the connection manager's functions in any order with valid and invalid arguments. Nothing
-// crashes or hangs, and nothing is left after everything is destroyed.
+// FuzzConnections calls the connection manager's functions in any order with valid and invalid arguments. No call
+// crashes or hangs, and no object remains after everything is destroyed.
 func FuzzConnections(f *testing.F) {
 	f.Add([]byte{})
 	seed := func(numbers ...byte) {
 		for i := range numbers {
-			numbers[i] += 128 // hostile decodes these as small numbers
+			numbers[i] += 128 // fuzzInput decodes these as small numbers
 		}
 		f.Add(numbers)
 	}
@@ -39,9 +39,9 @@ func FuzzConnections(f *testing.F) {
 	// Destroy a queue pair that is attached to a group.
 	seed(0, 0, 1, 1, 0, 0, 1, 0, 10, 0, 11, 0, 3, 1, 0, 5, 0, 1, 10, 0)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r := newRig(t, device.Options{Virtual: true})
+		r := newTestbed(t, device.Options{Virtual: true})
 		before := r.fabric.Resources()
-		p := &program{rig: r, h: hostile{Data: data}}
+		p := &program{testbed: r, h: fuzzInput{Data: data}}
 		for range 2 {
 			ch, err := rdma.From{Backend: r.fabric}.CreateEventChannel()
 			require.NoError(t, err)
@@ -63,8 +63,8 @@ func FuzzConnections(f *testing.F) {
 }
 
 type program struct {
-	*rig
-	h        hostile
+	*testbed
+	h        fuzzInput
 	channels []*rdmacm.EventChannel
 	ids      [6]*rdmacm.CMID
 	others   []*rdmacm.CMID // from requests
@@ -88,13 +88,13 @@ func (p *program) param() *rdmacm.ConnParam {
 	if p.h.Next()%2 == 0 {
 		return nil
 	}
-	param := &outside[rdmacm.ConnParam](p.rig, 1)[0]
+	param := &offHeap[rdmacm.ConnParam](p.testbed, 1)[0]
 	*param = rdmacm.ConnParam{
 		PrivateDataLen: uint8(p.h.Next()), ResponderResources: uint8(p.h.Next()), InitiatorDepth: uint8(p.h.Next()),
 		RetryCount: uint8(p.h.Next()), QPNum: uint32(p.h.Next()),
 	}
 	if param.PrivateDataLen > 0 {
-		param.PrivateData = pointerTo(&outside[byte](p.rig, 256)[0])
+		param.PrivateData = pointerTo(&offHeap[byte](p.testbed, 256)[0])
 	}
 	return param
 }
@@ -156,7 +156,7 @@ func (p *program) step() {
 	case 15:
 		rdma.Notify(p.id(), ibv.EventType(p.h.Or(uint64(ibv.EVENT_COMM_EST))))
 	case 16:
-		value := &outside[uint64](p.rig, 1)[0]
+		value := &offHeap[uint64](p.testbed, 1)[0]
 		*value = p.h.Next()
 		rdma.SetOption(p.id(), int(p.h.Next()%3), int(p.h.Next()%6), pointerTo(value), p.h.Next()%9)
 	case 17:
@@ -177,7 +177,7 @@ func (p *program) step() {
 	}
 }
 
-// message delivers any message of the connection manager to a device, from the other device or from elsewhere.
+// message delivers any message of the connection manager to a device, from the other device or from another sender.
 func (p *program) message() {
 	low := func() uint32 { return uint32(p.h.Next() % 16) }
 	f := p.fabric

@@ -23,12 +23,12 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		e := newExchanged(t)
+		e := newTestListener(t)
 		id, rep := e.connected()
 		others := len(e.manager.ids)
 		stranger := netip.MustParseAddr("192.0.2.66")
 		gid := stranger.As16()
-		h := &hostile{Data: data[:min(len(data), 4096)], Well: []uint64{5, 7, 9, 99, uint64(rep.LocalID), rep.TID}}
+		h := &fuzzInput{Data: data[:min(len(data), 4096)], Well: []uint64{5, 7, 9, 99, uint64(rep.LocalID), rep.TID}}
 		for len(h.Data) > 0 {
 			e.forget()
 			m := &message.MAD{
@@ -42,7 +42,7 @@ func FuzzMessages(f *testing.F) {
 			if h.Next()%8 == 7 {
 				m.Source, m.Dest = netip.AddrPort{}, netip.Addr{}
 			}
-			e.arrives(m)
+			e.deliver(m)
 			if h.Next()%16 == 1 {
 				e.fabric.Advance(time.Minute)
 			}
@@ -51,12 +51,12 @@ func FuzzMessages(f *testing.F) {
 		assert.LessOrEqual(t, waiting, 3, "of a backlog of 4")
 		assert.Empty(t, e.manager.disconnectRetries)
 		for range waiting {
-			require.NoError(t, rdma.DestroyID(e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
+			require.NoError(t, rdma.DestroyID(e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)))
 		}
-		e.none(e.there)
-		e.arrives(&message.MAD{Attribute: message.DREQ, From: rep.To, To: rep.From, TID: 6, LocalID: rep.RemoteID,
+		e.expectNoEvent(e.there)
+		e.deliver(&message.MAD{Attribute: message.DREQ, From: rep.To, To: rep.From, TID: 6, LocalID: rep.RemoteID,
 			RemoteID: rep.LocalID, QPN: rep.QPN})
-		e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED)
+		e.expectEvent(e.there, rdmacm.CM_EVENT_DISCONNECTED)
 		require.NoError(t, rdma.DestroyID(id))
 	})
 }

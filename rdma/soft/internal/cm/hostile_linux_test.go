@@ -19,10 +19,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/verbs"
 )
 
-// asksFrom sends a host's request to the listener of newExchanged.
-func (e *exchanged) asksFrom(from netip.Addr, number uint32) {
+// requestFrom delivers a host's connection request to the listener.
+func (e *testListener) requestFrom(from netip.Addr, number uint32) {
 	e.forget()
-	e.asked(func(m *message.MAD) {
+	e.requestFromPeer(func(m *message.MAD) {
 		gid := from.As16()
 		m.From, m.Source, m.Path.Local = message.Remote(gid), netip.AddrPortFrom(from, 99), gid
 		m.LocalID, m.TID, m.QPN = number, uint64(number), number
@@ -32,35 +32,35 @@ func (e *exchanged) asksFrom(from netip.Addr, number uint32) {
 // TestHostileHandshakes: while one host sends requests that it never confirms, a program that accepts one request after
 // another soon serves an honest peer.
 func TestHostileHandshakes(t *testing.T) {
-	e := newExchanged(t)
-	hostile, honest := netip.MustParseAddr("192.0.2.66"), netip.MustParseAddr("192.0.2.77")
+	e := newTestListener(t)
+	fuzzInput, honest := netip.MustParseAddr("192.0.2.66"), netip.MustParseAddr("192.0.2.77")
 	number := uint32(100)
 	flood := func() {
 		for range 100 {
 			number++
-			e.asksFrom(hostile, number)
+			e.requestFrom(fuzzInput, number)
 		}
 	}
 	flood()
 	begin := e.fabric.Now()
 	for i := range uint32(2) { // two peers at one address
-		e.asksFrom(honest, 1+i)
+		e.requestFrom(honest, 1+i)
 	}
 	served := 0
 	for range 8 {
-		id := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		id := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 		e.forget()
 		require.NoError(t, rdma.Accept(id, e.param))
 		rep := e.last(message.REP)
 		if rep.To.GID == honest.As16() {
-			e.arrives(&message.MAD{Attribute: message.RTU, From: rep.To, To: rep.From, TID: rep.TID,
+			e.deliver(&message.MAD{Attribute: message.RTU, From: rep.To, To: rep.From, TID: rep.TID,
 				LocalID: rep.RemoteID, RemoteID: rep.LocalID})
 			assert.Equal(t, established, verbs.Find[identifier](ibv.PtrTo(id)).state)
 			served++
 		} else {
 			e.fabric.Advance(10 * time.Second)
-			require.Equal(t, over, verbs.Find[identifier](ibv.PtrTo(id)).state, "it is given up")
-			assert.LessOrEqual(t, e.count(message.REP), 6, "answers to an address that may be forged")
+			require.Equal(t, over, verbs.Find[identifier](ibv.PtrTo(id)).state, "the request timed out")
+			assert.LessOrEqual(t, e.count(message.REP), 6, "number of messages to an address that may be forged")
 		}
 		require.NoError(t, rdma.DestroyID(id))
 		flood()
@@ -74,14 +74,14 @@ func TestHostileHandshakes(t *testing.T) {
 
 // TestUnconfirmedAnswer: a request that is retransmitted after its answer timed out is rejected.
 func TestUnconfirmedAnswer(t *testing.T) {
-	e := newExchanged(t)
-	e.asksFrom(far, 7)
-	id := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e := newTestListener(t)
+	e.requestFrom(peerAddr, 7)
+	id := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(t, rdma.Accept(id, e.param))
 	e.fabric.Advance(10 * time.Second)
-	e.take(e.there, rdmacm.CM_EVENT_UNREACHABLE)
+	e.expectEvent(e.there, rdmacm.CM_EVENT_UNREACHABLE)
 	for range 2 {
-		e.asksFrom(far, 7)
+		e.requestFrom(peerAddr, 7)
 		rej := e.last(message.REJ)
 		require.NotNil(t, rej)
 		assert.Equal(t, message.OfREQ, rej.Of)

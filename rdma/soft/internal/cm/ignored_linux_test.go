@@ -16,7 +16,7 @@ import (
 
 // TestIgnored checks that each ignored message increments exactly one counter, the one for its reason.
 func TestIgnored(t *testing.T) {
-	e := newExchanged(t)
+	e := newTestListener(t)
 	id, rep := e.connected()
 	total := func() map[string]uint64 {
 		all := e.fabric.HWCounters("soft0")
@@ -45,7 +45,7 @@ func TestIgnored(t *testing.T) {
 			if change != nil {
 				change(m)
 			}
-			e.arrives(m)
+			e.deliver(m)
 		}
 	}
 	otherLink := func(m *message.MAD) { m.From.Link = 0x0123 }
@@ -65,15 +65,15 @@ func TestIgnored(t *testing.T) {
 	expect(wrong, "a DREQ with the wrong queue pair number", fromPeer(message.DREQ, func(m *message.MAD) { m.QPN++ }))
 
 	expect("rx_cm_no_listener", "a REQ for a service without a listener", func() {
-		e.asked(func(m *message.MAD) { m.ServiceID++; m.LocalID, m.QPN = 71, 1 })
+		e.requestFromPeer(func(m *message.MAD) { m.ServiceID++; m.LocalID, m.QPN = 71, 1 })
 	})
 	expect("rx_cm_no_listener", "a SIDR REQ for a service without a listener", func() {
-		e.asked(func(m *message.MAD) { m.Attribute = message.SIDRReq; m.ServiceID++; m.LocalID = 72 })
+		e.requestFromPeer(func(m *message.MAD) { m.Attribute = message.SIDRReq; m.ServiceID++; m.LocalID = 72 })
 	})
 	expect("rx_cm_bad_path", "a REQ whose path does not match its sender", func() {
-		e.asked(func(m *message.MAD) { m.Path.Local[15]++; m.LocalID, m.QPN = 70, 2 })
+		e.requestFromPeer(func(m *message.MAD) { m.Path.Local[15]++; m.LocalID, m.QPN = 70, 2 })
 	})
-	expect(duplicate, "a duplicate REQ", func() { e.asked(func(m *message.MAD) {}) })
+	expect(duplicate, "a duplicate REQ", func() { e.requestFromPeer(func(m *message.MAD) {}) })
 	fromPeer(message.DREQ, nil)()
 	expect(duplicate, "a duplicate DREQ", fromPeer(message.DREQ, nil))
 	require.NoError(t, rdma.DestroyID(id))

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// loses drops the next n messages of an attribute.
-func (e *exchanged) loses(a message.Attribute, n int) {
+// dropMessages drops the next n messages of an attribute.
+func (e *testListener) dropMessages(a message.Attribute, n int) {
 	e.tap.lost = func(m *message.MAD) bool {
 		if m.Attribute != a || n == 0 {
 			return false
@@ -29,7 +29,7 @@ func (e *exchanged) loses(a message.Attribute, n int) {
 }
 
 // count returns the number of messages of an attribute sent.
-func (e *exchanged) count(a message.Attribute) (n int) {
+func (e *testListener) count(a message.Attribute) (n int) {
 	for _, m := range e.seen {
 		if m.Attribute == a {
 			n++
@@ -42,24 +42,24 @@ func (e *exchanged) count(a message.Attribute) (n int) {
 // It causes no second request.
 func TestLostRejections(t *testing.T) {
 	for _, closes := range []bool{false, true} {
-		e := newExchanged(t)
-		id := e.ask()
-		other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-		e.loses(message.REJ, 3)
-		sent := outside[byte](e.rig, 1)
+		e := newTestListener(t)
+		id := e.sendRequest()
+		other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		e.dropMessages(message.REJ, 3)
+		sent := offHeap[byte](e.testbed, 1)
 		sent[0] = 'n'
 		require.NoError(t, rdma.Reject(other, pointerTo(&sent[0]), 1))
 		if closes {
 			require.NoError(t, rdma.DestroyID(other))
 		}
-		e.none(e.here)
+		e.expectNoEvent(e.here)
 		e.fabric.Advance(time.Minute)
 		event := e.event(e.here, rdmacm.CM_EVENT_REJECTED)
 		assert.EqualValues(t, message.RejectConsumer, event.Status)
 		assert.Equal(t, "n", string(mem.List[byte](uint64(event.Param.Conn().PrivateData), 1)))
 		require.NoError(t, rdma.AckCMEvent(event))
 		assert.Equal(t, 4, e.count(message.REJ))
-		e.none(e.there)
+		e.expectNoEvent(e.there)
 		require.NoError(t, rdma.DestroyID(id))
 		if !closes {
 			require.NoError(t, rdma.DestroyID(other))
@@ -71,31 +71,31 @@ func TestLostRejections(t *testing.T) {
 // first DREQs are lost.
 func TestLostDisconnects(t *testing.T) {
 	for _, disconnects := range []bool{false, true} {
-		e := newExchanged(t)
-		id := e.ask()
+		e := newTestListener(t)
+		id := e.sendRequest()
 		other := e.accepted(id)
-		e.loses(message.DREQ, 3)
+		e.dropMessages(message.DREQ, 3)
 		if disconnects {
 			require.NoError(t, rdma.Disconnect(id))
 		}
 		require.NoError(t, rdma.DestroyID(id))
-		e.none(e.there)
+		e.expectNoEvent(e.there)
 		e.fabric.Advance(10 * time.Second)
-		e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED)
-		assert.Empty(t, e.manager.disconnectRetries, "it was heard")
+		e.expectEvent(e.there, rdmacm.CM_EVENT_DISCONNECTED)
+		assert.Empty(t, e.manager.disconnectRetries, "the DREP arrived")
 		require.NoError(t, rdma.DestroyID(other))
 	}
 }
 
 // TestDisconnectRetryEnds: retransmission of an unanswered DREQ ends.
 func TestDisconnectRetryEnds(t *testing.T) {
-	e := newExchanged(t)
-	id := e.ask()
+	e := newTestListener(t)
+	id := e.sendRequest()
 	other := e.accepted(id)
-	e.loses(message.DREQ, -1)
+	e.dropMessages(message.DREQ, -1)
 	require.NoError(t, rdma.DestroyID(id))
 	dreq := e.last(message.DREQ)
-	e.arrives(&message.MAD{Attribute: message.DREP, From: dreq.To, To: dreq.From, TID: dreq.TID,
+	e.deliver(&message.MAD{Attribute: message.DREP, From: dreq.To, To: dreq.From, TID: dreq.TID,
 		LocalID: dreq.RemoteID + 1, RemoteID: dreq.LocalID}) // for another identifier
 	assert.Len(t, e.manager.disconnectRetries, 1)
 	e.fabric.Advance(time.Hour)
@@ -108,14 +108,14 @@ func TestDisconnectRetryEnds(t *testing.T) {
 // the reason if it was sent before.
 func TestUnexpectedReplies(t *testing.T) {
 	for _, answered := range []bool{false, true} {
-		e := newExchanged(t)
-		id := e.ask()
-		other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-		e.loses(message.REJ, 1)
+		e := newTestListener(t)
+		id := e.sendRequest()
+		other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		e.dropMessages(message.REJ, 1)
 		want := int32(message.RejectInvalidID)
 		if answered {
 			require.NoError(t, rdma.Accept(other, e.param))
-			e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+			e.expectEvent(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 			want = message.RejectConsumer
 		}
 		require.NoError(t, rdma.DestroyID(id))
@@ -132,34 +132,34 @@ func TestUnexpectedReplies(t *testing.T) {
 
 // TestRejectedAfterReply: the active side gets an event if the passive side timed out before the RTU arrived.
 func TestRejectedAfterReply(t *testing.T) {
-	e := newExchanged(t)
-	id := e.ask()
-	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e := newTestListener(t)
+	id := e.sendRequest()
+	other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(t, rdma.Accept(other, e.param))
-	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
-	e.loses(message.RTU, -1)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	e.dropMessages(message.RTU, -1)
 	require.NoError(t, rdma.Establish(id))
 	rep := e.last(message.REP)
-	e.arrives(&message.MAD{Attribute: message.REJ, From: rep.From, To: rep.To, TID: rep.TID + 1, LocalID: rep.LocalID,
+	e.deliver(&message.MAD{Attribute: message.REJ, From: rep.From, To: rep.To, TID: rep.TID + 1, LocalID: rep.LocalID,
 		RemoteID: rep.RemoteID}) // for another request
-	e.none(e.here)
+	e.expectNoEvent(e.here)
 	require.NoError(t, rdma.DestroyID(other))
-	e.take(e.here, rdmacm.CM_EVENT_REJECTED)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_REJECTED)
 	require.NoError(t, rdma.DestroyID(id))
 }
 
 // TestDisconnectBeforeRTU: a DREQ implies that the REP arrived, so the passive side gets both events.
 func TestDisconnectBeforeRTU(t *testing.T) {
-	e := newExchanged(t)
-	id := e.ask()
-	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e := newTestListener(t)
+	id := e.sendRequest()
+	other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(t, rdma.Accept(other, e.param))
-	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
-	e.loses(message.RTU, 1)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	e.dropMessages(message.RTU, 1)
 	require.NoError(t, rdma.Establish(id))
 	require.NoError(t, rdma.DestroyID(id))
-	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
-	e.take(e.there, rdmacm.CM_EVENT_DISCONNECTED)
+	e.expectEvent(e.there, rdmacm.CM_EVENT_ESTABLISHED)
+	e.expectEvent(e.there, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, rdma.DestroyID(other))
 }
 
@@ -176,12 +176,12 @@ func TestEndedRequestsAreForgotten(t *testing.T) {
 }
 
 // accepted completes the connection of an identifier that has sent a request, and returns the passive identifier.
-func (e *exchanged) accepted(id *rdmacm.CMID) *rdmacm.CMID {
+func (e *testListener) accepted(id *rdmacm.CMID) *rdmacm.CMID {
 	e.t.Helper()
-	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(e.t, rdma.Accept(other, e.param))
-	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 	require.NoError(e.t, rdma.Establish(id))
-	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
+	e.expectEvent(e.there, rdmacm.CM_EVENT_ESTABLISHED)
 	return other
 }

@@ -46,19 +46,19 @@ func (t *tap) last(a message.Attribute) (last *message.MAD) {
 	return last
 }
 
-// exchanged is a fabric with a listener at 127.0.0.2, port 7471, and a tap.
-type exchanged struct {
-	*rig
+// testListener is a fabric with a listener at 127.0.0.2, port 7471, and a tap.
+type testListener struct {
+	*testbed
 	*tap
 	here, there *rdmacm.EventChannel
 	listener    *rdmacm.CMID
 	param       *rdmacm.ConnParam
 }
 
-func newExchanged(t *testing.T) *exchanged {
-	r := newRig(t, device.Options{Virtual: true})
-	e := &exchanged{rig: r, tap: &tap{}, here: r.eventChannel(), there: r.eventChannel(),
-		param: &outside[rdmacm.ConnParam](r, 1)[0]}
+func newTestListener(t *testing.T) *testListener {
+	r := newTestbed(t, device.Options{Virtual: true})
+	e := &testListener{testbed: r, tap: &tap{}, here: r.eventChannel(), there: r.eventChannel(),
+		param: &offHeap[rdmacm.ConnParam](r, 1)[0]}
 	r.fabric.Tap(func(w wire.Wire) wire.Wire {
 		e.tap.Wire = w
 		return e.tap
@@ -74,8 +74,8 @@ func newExchanged(t *testing.T) *exchanged {
 	return e
 }
 
-// take takes the next event, checks its type, and returns its identifier, or the new one of a request.
-func (e *exchanged) take(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMID {
+// expectEvent receives the next event, checks its type, and returns its identifier, or the new one of a request.
+func (e *testListener) expectEvent(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMID {
 	e.t.Helper()
 	event := e.event(ch, want)
 	id := event.ID.Deref()
@@ -83,8 +83,8 @@ func (e *exchanged) take(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdma
 	return id
 }
 
-// none checks that no event is queued. It does not advance a virtual clock.
-func (e *exchanged) none(ch *rdmacm.EventChannel) {
+// expectNoEvent checks that no event is queued. It does not advance a virtual clock.
+func (e *testListener) expectNoEvent(ch *rdmacm.EventChannel) {
 	e.t.Helper()
 	var descriptors = []unix.PollFd{{Fd: ch.FD, Events: unix.POLLIN}}
 	n, err := unix.Poll(descriptors, 0)
@@ -92,24 +92,24 @@ func (e *exchanged) none(ch *rdmacm.EventChannel) {
 		n, err = unix.Poll(descriptors, 0)
 	}
 	require.NoError(e.t, err)
-	require.Zero(e.t, n, "an event waits")
+	require.Zero(e.t, n, "an event is queued")
 }
 
-// ask makes an identifier send a connection request.
-func (e *exchanged) ask() *rdmacm.CMID {
+// sendRequest makes an identifier send a connection request.
+func (e *testListener) sendRequest() *rdmacm.CMID {
 	e.t.Helper()
 	id := e.identifier(e.here, rdmacm.PS_TCP)
 	require.NoError(e.t, rdma.ResolveAddr(id, e.sockaddr([4]byte{127, 0, 0, 1}, 0),
 		e.sockaddr([4]byte{127, 0, 0, 2}, 7471), 1))
-	e.take(e.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	require.NoError(e.t, rdma.ResolveRoute(id, 1))
-	e.take(e.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	require.NoError(e.t, rdma.Connect(id, e.param))
 	return id
 }
 
-// arrives delivers a message to the device that it is addressed to.
-func (e *exchanged) arrives(m *message.MAD) {
+// deliver delivers a message to the device that it is addressed to.
+func (e *testListener) deliver(m *message.MAD) {
 	f := e.fabric
 	f.Lock()
 	defer f.Unlock()
@@ -123,29 +123,29 @@ func (e *exchanged) arrives(m *message.MAD) {
 // TestLateRequests: a late duplicate of a request is ignored after its sender has stopped waiting, but not one from
 // another sender.
 func TestLateRequests(t *testing.T) {
-	e := newExchanged(t)
-	gone := e.ask()
+	e := newTestListener(t)
+	gone := e.sendRequest()
 	late := e.last(message.REQ)
-	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-	e.arrives(late.Clone())
-	e.none(e.there)
+	other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e.deliver(late.Clone())
+	e.expectNoEvent(e.there)
 	require.NoError(t, rdma.DestroyID(gone))
 	require.NoError(t, rdma.DestroyID(other))
-	e.arrives(late.Clone())
-	e.none(e.there)
+	e.deliver(late.Clone())
+	e.expectNoEvent(e.there)
 
-	refused := e.ask()
+	refused := e.sendRequest()
 	late = e.last(message.REQ)
-	other = e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	other = e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(t, rdma.Reject(other, 0, 0))
-	e.take(e.here, rdmacm.CM_EVENT_REJECTED)
-	e.arrives(late.Clone())
-	e.none(e.there)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_REJECTED)
+	e.deliver(late.Clone())
+	e.expectNoEvent(e.there)
 	require.NoError(t, rdma.DestroyID(refused))
 	require.NoError(t, rdma.DestroyID(other))
 
 	late.From.Link, late.Source, late.Private = 0x0123, netip.MustParseAddrPort("10.1.2.3:4"), []byte("from elsewhere")
-	e.arrives(late)
+	e.deliver(late)
 	event := e.event(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Equal(t, "from elsewhere", string(mem.List[byte](uint64(event.Param.Conn().PrivateData), 14)))
 	other = event.ID.Deref()
@@ -156,40 +156,40 @@ func TestLateRequests(t *testing.T) {
 
 // TestMessagesOfOthers: a connection accepts messages only from its peer.
 func TestMessagesOfOthers(t *testing.T) {
-	e := newExchanged(t)
-	id := e.ask()
-	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e := newTestListener(t)
+	id := e.sendRequest()
+	other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	require.NoError(t, rdma.Accept(other, e.param))
-	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 	rep := e.last(message.REP)
 	for _, a := range []message.Attribute{message.RTU, message.REJ, message.DREQ} { // before the RTU
 		m := &message.MAD{Attribute: a, From: rep.To, To: rep.From, TID: rep.TID, LocalID: rep.RemoteID + 1,
 			RemoteID: rep.LocalID, Of: message.OfREP}
-		e.arrives(m)
+		e.deliver(m)
 		m.LocalID, m.From.Link = rep.RemoteID, 0x0123
-		e.arrives(m)
+		e.deliver(m)
 	}
-	e.none(e.there)
+	e.expectNoEvent(e.there)
 	require.NoError(t, rdma.Establish(id))
-	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
-	e.arrives(rep) // a duplicate is only answered
+	e.expectEvent(e.there, rdmacm.CM_EVENT_ESTABLISHED)
+	e.deliver(rep) // a duplicate is only answered
 	assert.Equal(t, message.RTU, e.seen[len(e.seen)-1].Attribute)
-	e.arrives(&message.MAD{Attribute: message.DREQ, From: rep.From, To: rep.To, LocalID: rep.LocalID + 1,
+	e.deliver(&message.MAD{Attribute: message.DREQ, From: rep.From, To: rep.To, LocalID: rep.LocalID + 1,
 		RemoteID: rep.RemoteID})
-	e.none(e.here)
+	e.expectNoEvent(e.here)
 	require.NoError(t, rdma.DestroyID(other))
-	e.take(e.here, rdmacm.CM_EVENT_DISCONNECTED)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, rdma.DestroyID(id))
-	assert.Empty(t, e.manager.numbered, "what is gone has no number")
+	assert.Empty(t, e.manager.numbered, "a destroyed identifier has no communication ID")
 	assert.Empty(t, e.manager.requests)
 	assert.Empty(t, e.manager.connected)
 }
 
 // TestParametersTruncated: parameters of a connection that exceed their fields are truncated as on Linux.
 func TestParametersTruncated(t *testing.T) {
-	e := newExchanged(t)
+	e := newTestListener(t)
 	*e.param = rdmacm.ConnParam{QPNum: 0xff00_0063, RetryCount: 200, RNRRetryCount: 201, FlowControl: 2, SRQ: 3}
-	id := e.ask()
+	id := e.sendRequest()
 	m := e.last(message.REQ)
 	_, err := m.Encode()
 	require.NoError(t, err)
@@ -210,50 +210,51 @@ func TestParametersTruncated(t *testing.T) {
 }
 
 // TestForgedAnswers: only the port that a request was sent to answers it, and only the peer ends a connection. Messages
-// from elsewhere, for another identifier or queue pair, or of another exchange are ignored, even with guessed numbers.
+// from another sender, for another identifier or queue pair, or of another exchange are ignored, even with guessed
+// numbers.
 func TestForgedAnswers(t *testing.T) {
-	e := newExchanged(t)
+	e := newTestListener(t)
 	otherLink := uint64(0x0123)
-	id := e.ask()
+	id := e.sendRequest()
 	req := e.last(message.REQ)
 	forged := func(a message.Attribute, of *message.MAD, change func(*message.MAD)) {
 		t.Helper()
 		m := &message.MAD{Attribute: a, From: of.To, To: of.From, TID: of.TID, LocalID: 77, RemoteID: of.LocalID,
 			QPN: 5}
 		change(m)
-		e.arrives(m)
+		e.deliver(m)
 	}
-	far := func(m *message.MAD) { m.From.Link = otherLink }
+	peerAddr := func(m *message.MAD) { m.From.Link = otherLink }
 	for _, a := range []message.Attribute{message.REP, message.REJ, message.SIDRRep} {
-		forged(a, req, far)
+		forged(a, req, peerAddr)
 	}
-	forged(message.MRA, req, far) // would restart the timeout
-	e.none(e.here)
-	other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
-	e.arrives(&message.MAD{Attribute: message.REJ, From: req.From, To: req.To, TID: req.TID + 1, LocalID: req.LocalID})
-	require.NoError(t, rdma.Accept(other, e.param), "a REJ of another transaction takes back no request")
-	e.take(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
+	forged(message.MRA, req, peerAddr) // would restart the timeout
+	e.expectNoEvent(e.here)
+	other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+	e.deliver(&message.MAD{Attribute: message.REJ, From: req.From, To: req.To, TID: req.TID + 1, LocalID: req.LocalID})
+	require.NoError(t, rdma.Accept(other, e.param), "a REJ with another transaction ID withdraws no request")
+	e.expectEvent(e.here, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 	rep := e.last(message.REP)
 	forged(message.RTU, rep, func(m *message.MAD) { m.LocalID, m.TID = rep.RemoteID, rep.TID+1 })
-	e.none(e.there)
+	e.expectNoEvent(e.there)
 	require.NoError(t, rdma.Establish(id))
-	e.take(e.there, rdmacm.CM_EVENT_ESTABLISHED)
+	e.expectEvent(e.there, rdmacm.CM_EVENT_ESTABLISHED)
 	forged(message.DREQ, rep, func(m *message.MAD) { m.LocalID = rep.RemoteID }) // QPN 5 is not its queue pair
-	e.none(e.there)
+	e.expectNoEvent(e.there)
 	// the message arrives at another device of the same fabric
 	e.fabric.Lock()
 	wrong := e.fabric.Present()[0]
 	e.manager.Receive(wrong, &message.MAD{Attribute: message.DREQ, From: rep.To, To: rep.From, LocalID: rep.RemoteID,
 		RemoteID: rep.LocalID, QPN: 99})
 	e.fabric.Unlock()
-	e.none(e.there)
+	e.expectNoEvent(e.there)
 	e.tap.lost = func(m *message.MAD) bool { return m.Attribute == message.DREQ }
 	require.NoError(t, rdma.Disconnect(id))
 	dreq := e.last(message.DREQ)
 	forged(message.DREP, dreq, func(m *message.MAD) { m.LocalID, m.TID = dreq.RemoteID, dreq.TID+1 })
-	e.none(e.here)
+	e.expectNoEvent(e.here)
 	forged(message.DREP, dreq, func(m *message.MAD) { m.LocalID = dreq.RemoteID })
-	e.take(e.here, rdmacm.CM_EVENT_DISCONNECTED)
+	e.expectEvent(e.here, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, rdma.DestroyID(id))
 	require.NoError(t, rdma.DestroyID(other))
 }
@@ -262,11 +263,11 @@ func TestForgedAnswers(t *testing.T) {
 // the link is back.
 func TestHintsNeedLink(t *testing.T) {
 	for _, removed := range []bool{false, true} {
-		e := newExchanged(t)
-		id := e.ask()
-		other := e.take(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
+		e := newTestListener(t)
+		id := e.sendRequest()
+		other := e.expectEvent(e.there, rdmacm.CM_EVENT_CONNECT_REQUEST)
 		e.fabric.Advance(time.Hour) // processing by a program does not time out
-		e.none(e.here)
+		e.expectNoEvent(e.here)
 		if removed {
 			require.True(t, e.fabric.RemoveDevice("soft1"))
 		} else {
@@ -274,9 +275,9 @@ func TestHintsNeedLink(t *testing.T) {
 		}
 		seen := len(e.seen)
 		assert.Equal(t, removed, rdma.Reject(other, 0, 0) != nil, "removed: %v", removed)
-		assert.Len(t, e.seen, seen, "nothing leaves the device")
+		assert.Len(t, e.seen, seen, "no message is sent")
 		e.fabric.Advance(time.Hour)
-		e.take(e.here, rdmacm.CM_EVENT_UNREACHABLE)
+		e.expectEvent(e.here, rdmacm.CM_EVENT_UNREACHABLE)
 		require.NoError(t, rdma.DestroyID(id))
 		require.NoError(t, rdma.DestroyID(other))
 	}

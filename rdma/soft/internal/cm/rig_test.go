@@ -15,8 +15,8 @@ import (
 	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
 )
 
-// rig is a fabric with a connection manager, for tests that use only the generated functions.
-type rig struct {
+// testbed is a fabric with a connection manager, for tests that use only the generated functions.
+type testbed struct {
 	t       testing.TB
 	fabric  *device.Fabric
 	manager *Manager
@@ -32,30 +32,30 @@ func newFabric(o device.Options) (*device.Fabric, *Manager, error) {
 	return f, m, nil
 }
 
-func newRig(t testing.TB, o device.Options) *rig {
+func newTestbed(t testing.TB, o device.Options) *testbed {
 	f, m, err := newFabric(o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
-	return &rig{t, f, m}
+	return &testbed{t, f, m}
 }
 
-// outside returns n zeroed T's outside Go's heap.
-func outside[T any](r *rig, n int) []T { return tests.Outside[T](r.t, n) }
+// offHeap returns n zeroed values outside Go's heap.
+func offHeap[T any](r *testbed, n int) []T { return tests.Outside[T](r.t, n) }
 
 // within calls wait, and fails the test with the event's name if it does not return in time.
-func (r *rig) within(event any, wait func() error) {
+func (r *testbed) within(event any, wait func() error) {
 	r.t.Helper()
 	tests.Within(r.t, event, wait)
 }
 
-type hostile = tests.Hostile
+type fuzzInput = tests.Hostile
 
 var testCaps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
 // event takes the next event of an event channel.
-func (r *rig) event(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMEvent {
+func (r *testbed) event(ch *rdmacm.EventChannel, want rdmacm.CMEventType) *rdmacm.CMEvent {
 	r.t.Helper()
-	event := &outside[ibv.Ptr[rdmacm.CMEvent]](r, 1)[0]
+	event := &offHeap[ibv.Ptr[rdmacm.CMEvent]](r, 1)[0]
 	r.within(want, func() error { return rdma.GetCMEvent(ch, event) })
 	require.Equal(r.t, want, event.Deref().Event)
 	return event.Deref()

@@ -37,7 +37,7 @@ func fill(t *testing.T, v reflect.Value, next *uint64) {
 			}
 			require.IsType(t, []mem.Segment(nil), f.Interface(), "%s", v.Type().Field(i).Name)
 		default:
-			require.FailNow(t, "a message is a value", "%s is a %v", v.Type().Field(i).Name, f.Kind())
+			require.FailNow(t, "a message must not contain pointers", "%s is a %v", v.Type().Field(i).Name, f.Kind())
 		}
 	}
 }
@@ -88,12 +88,12 @@ func TestLengthMatchesPayload(t *testing.T) {
 		assert.ErrorIs(t, got.Parse(m.Append(nil)), errLength)
 	}
 	m.Opcode, m.Length = ibv.WR_RDMA_READ, 64
-	assert.ErrorIs(t, got.Parse(m.Append(nil)), errLength, "a read brings nothing")
+	assert.ErrorIs(t, got.Parse(m.Append(nil)), errLength, "a read request has no payload")
 }
 
 // TestClones: a clone is unaffected when its original and the memory of the payload are reused.
 func TestClones(t *testing.T) {
-	b := []byte("as it was")
+	b := []byte("unchanged")
 	of := []mem.Segment{{Base: mem.AddressOf(&b[0]), Length: 3}, {}, {Base: mem.AddressOf(&b[3]), Length: 6}}
 	m, a := Request{PSN: 7, Payload: of}, Answer{PSN: 7, Data: of}
 	keptM, keptA := m.Clone(), a.Clone()
@@ -103,7 +103,7 @@ func TestClones(t *testing.T) {
 	for _, kept := range [][]mem.Segment{keptM.Payload, keptA.Data} {
 		require.Len(t, kept, 1)
 		runtime.GC()
-		assert.Equal(t, "as it was", string(mem.List[byte](kept[0].Base, int(kept[0].Length))))
+		assert.Equal(t, "unchanged", string(mem.List[byte](kept[0].Base, int(kept[0].Length))))
 	}
 	assert.EqualValues(t, 7, keptM.PSN)
 	assert.EqualValues(t, 7, keptA.PSN)

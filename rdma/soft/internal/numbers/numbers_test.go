@@ -24,9 +24,9 @@ func TestTable(t *testing.T) {
 			require.Less(t, number, uint32(1<<24))
 			given[number] = i + 1
 		}
-		require.Len(t, given, Most, "all are different")
+		require.Len(t, given, Most, "numbers are unique")
 		_, ok := n.Add(0, n.Low(), 200)
-		assert.False(t, ok, "there is no place")
+		assert.False(t, ok, "the table is full")
 		for number, object := range given {
 			require.Equal(t, object, n.Get(number))
 		}
@@ -35,7 +35,7 @@ func TestTable(t *testing.T) {
 			require.Zero(t, n.Get(number))
 			again, ok := n.Add(-1, n.Low(), 200)
 			require.True(t, ok)
-			require.NotEqual(t, number, again, "whoever still has the old number does not reach the new object")
+			require.NotEqual(t, number, again, "the old number does not find the new object")
 			require.Zero(t, n.Get(number))
 			require.Equal(t, -1, n.Get(again))
 			break
@@ -65,7 +65,7 @@ func TestScatteredNumbers(t *testing.T) {
 	first, ok := n.Add(true, 0, 4)
 	require.True(t, ok)
 	n.Scatter()
-	require.True(t, n.Get(first), "it stays")
+	require.True(t, n.Get(first), "the number stays valid")
 	const many = 1 << 14
 	near, given := 0, map[uint32]int{}
 	last := first
@@ -81,6 +81,6 @@ func TestScatteredNumbers(t *testing.T) {
 		require.False(t, n.Get(number))
 	}
 	require.True(t, n.Get(first))
-	require.Less(t, near, many/50, "numbers that follow each other are near")
-	require.Greater(t, len(given), many*3/4, "numbers are drawn from few")
+	require.Less(t, near, many/50, "successive numbers are close to each other")
+	require.Greater(t, len(given), many*3/4, "few distinct numbers")
 }

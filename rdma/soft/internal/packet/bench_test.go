@@ -24,36 +24,36 @@ func (s *same) Packet(n int) []byte {
 	return s.p
 }
 
-// way runs the steps of a packet from the requester to the responder.
-type way struct {
+// roundTrip runs the steps of a packet from the requester to the responder.
+type roundTrip struct {
 	out  same
 	m    *message.Request
 	d    Decoder
 	last [2]*Endpoint
 }
 
-func newWay(n int, from, to *Endpoint) *way {
+func newRoundTrip(n int, from, to *Endpoint) *roundTrip {
 	of := pattern(n)
 	m := example(ibv.QPT_RC, ibv.WR_RDMA_WRITE, nil)
 	m.MTU, m.Payload, m.Length = 4096, []mem.Segment{{Base: mem.AddressOf(&of[0]), Length: uint64(n)}}, uint64(n)
-	return &way{out: same{b: make([]byte, MaxSize)}, m: m, last: [2]*Endpoint{from, to}}
+	return &roundTrip{out: same{b: make([]byte, MaxSize)}, m: m, last: [2]*Endpoint{from, to}}
 }
 
-func (w *way) encode()          { AppendRequest(&w.out, w.m) }
-func (w *way) seal()            { Seal(w.out.p, w.last[0], w.last[1], 7) }
-func (w *way) check()           { w.checkWith(7) }
-func (w *way) solve()           { w.checkWith(0x1234) }
-func (w *way) checkWith(id int) { _, _ = Check(w.out.p, w.last[0], w.last[1], uint16(id)) }
-func (w *way) decode()          { w.d.Decode(w.out.p, alice, bob) }
+func (w *roundTrip) encode()          { AppendRequest(&w.out, w.m) }
+func (w *roundTrip) seal()            { Seal(w.out.p, w.last[0], w.last[1], 7) }
+func (w *roundTrip) check()           { w.checkWith(7) }
+func (w *roundTrip) solve()           { w.checkWith(0x1234) }
+func (w *roundTrip) checkWith(id int) { _, _ = Check(w.out.p, w.last[0], w.last[1], uint16(id)) }
+func (w *roundTrip) decode()          { w.d.Decode(w.out.p, alice, bob) }
 
-func (w *way) steps() map[string]func() {
+func (w *roundTrip) steps() map[string]func() {
 	return map[string]func(){"encode": w.encode, "seal": w.seal, "check": w.check, "solve": w.solve, "decode": w.decode}
 }
 
 // TestAllocations: encoding and decoding packets does not allocate.
 func TestAllocations(t *testing.T) {
 	for _, c := range [][2]*Endpoint{{&alice4, &bob4}, {&alice6, &bob6}} {
-		w := newWay(1024, c[0], c[1])
+		w := newRoundTrip(1024, c[0], c[1])
 		for name, f := range w.steps() {
 			assert.Zero(t, testing.AllocsPerRun(10, func() { w.encode(); w.seal(); f() }), name)
 		}
@@ -64,7 +64,7 @@ func TestAllocations(t *testing.T) {
 
 func BenchmarkPacket(b *testing.B) {
 	for _, n := range []int{64, 1024, 4096} {
-		w := newWay(n, &alice4, &bob4)
+		w := newRoundTrip(n, &alice4, &bob4)
 		for name, f := range w.steps() {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {
 				w.encode()

@@ -21,9 +21,9 @@ func TestUnmappedMemory(t *testing.T) {
 	defer func() { require.NoError(t, syscall.Munmap(b)) }()
 	removed := []mem.Segment{{Base: mem.AddressOf(&b[0]), Length: 100}}
 	assert.False(t, mem.Try(func() {
-		AppendRequest(new(kept), &message.Request{Transport: ibv.QPT_RC, Opcode: ibv.WR_SEND, Payload: removed})
+		AppendRequest(new(packetList), &message.Request{Transport: ibv.QPT_RC, Opcode: ibv.WR_SEND, Payload: removed})
 	}))
 	assert.False(t, mem.Try(func() {
-		AppendAnswer(new(kept), &message.Answer{Transport: ibv.QPT_RC, Kind: message.ReadData, Data: removed})
+		AppendAnswer(new(packetList), &message.Answer{Transport: ibv.QPT_RC, Kind: message.ReadData, Data: removed})
 	}))
 }

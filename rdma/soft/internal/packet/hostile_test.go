@@ -56,7 +56,7 @@ func cmRequest() *message.MAD {
 
 // TestMAD: decoding the packet of a datagram of the connection manager returns the datagram.
 func TestMAD(t *testing.T) {
-	var out kept
+	var out packetList
 	m := cmRequest()
 	m.From, m.To = alice, bob
 	require.NoError(t, AppendMAD(&out, m, 0x777777))
@@ -70,20 +70,20 @@ func TestMAD(t *testing.T) {
 
 	m.QPN = 1 << 24
 	assert.ErrorContains(t, AppendMAD(&out, m, 0), "QPN")
-	assert.Len(t, out, 1, "nothing is sent of what cannot be said")
+	assert.Len(t, out, 1, "a message that cannot be encoded is not sent")
 }
 
 // TestReasons: an invalid packet is rejected with the right reason.
 func TestReasons(t *testing.T) {
 	packetOf := func(m *message.Request) []byte {
-		var out kept
+		var out packetList
 		AppendRequest(&out, m)
 		return out[0]
 	}
 	send := packetOf(example(ibv.QPT_RC, ibv.WR_SEND, pattern(7)))
 	datagram := packetOf(example(ibv.QPT_UD, ibv.WR_SEND, pattern(256)))
 	withImm := packetOf(example(ibv.QPT_UD, ibv.WR_SEND_WITH_IMM, pattern(256)))
-	var cm, acks kept
+	var cm, acks packetList
 	require.NoError(t, AppendMAD(&cm, cmRequest(), 0))
 	AppendAnswer(&acks, &message.Answer{Transport: ibv.QPT_RC, PKey: 1, DestQP: 2})
 	AppendAnswer(&acks, &message.Answer{Transport: ibv.QPT_RC, PKey: 1, DestQP: 2, Kind: message.AtomicData})
@@ -96,36 +96,36 @@ func TestReasons(t *testing.T) {
 	}{
 		{"nothing", send, func(p []byte) []byte { return nil }, BadSize},
 		{"15 bytes", send, func(p []byte) []byte { return p[:15] }, BadSize},
-		{"no multiple of 4", send, func(p []byte) []byte { return p[:len(p)-1] }, BadSize},
+		{"not a multiple of 4", send, func(p []byte) []byte { return p[:len(p)-1] }, BadSize},
 		{"long", send, func(p []byte) []byte { return make([]byte, MaxSize+4) }, BadSize},
 		{"version", send, func(p []byte) []byte { p[1] |= 1; return p }, BadVersion},
-		{"opcode of RD", send, func(p []byte) []byte { p[0] = ibv.OPCODE_RD_SEND_ONLY; return p }, BadOpcode},
+		{"opcode of reliable datagrams", send, func(p []byte) []byte { p[0] = ibv.OPCODE_RD_SEND_ONLY; return p }, BadOpcode},
 		{"opcode", send, func(p []byte) []byte { p[0] = 0x15; return p }, BadOpcode},
 		{"read of UC", send, func(p []byte) []byte { p[0] = ibv.OPCODE_UC | ibv.OPCODE_RDMA_READ_REQUEST; return p },
 			BadOpcode},
 		{"P_Key", send, func(p []byte) []byte { p[2], p[3] = 0x80, 0; return p }, BadPKey},
 		{"QPN 0", send, func(p []byte) []byte { p[5], p[6], p[7] = 0, 0, 0; return p }, BadQPN},
-		{"QPN of groups", send, func(p []byte) []byte { p[5], p[6], p[7] = 0xff, 0xff, 0xff; return p }, BadQPN},
+		{"multicast QPN", send, func(p []byte) []byte { p[5], p[6], p[7] = 0xff, 0xff, 0xff; return p }, BadQPN},
 		{"pad without payload", send, func(p []byte) []byte { return p[:16] }, BadLength},
-		{"answer with more", ack, func(p []byte) []byte { return append(p, 0, 0, 0, 0) }, BadLength},
-		{"answer with less", ack, func(p []byte) []byte { return p[:16] }, BadLength},
-		{"reserved kind of answer", ack, func(p []byte) []byte { p[12] = 0x40; return p }, BadSyndrome},
+		{"response too long", ack, func(p []byte) []byte { return append(p, 0, 0, 0, 0) }, BadLength},
+		{"response too short", ack, func(p []byte) []byte { return p[:16] }, BadLength},
+		{"reserved kind of response", ack, func(p []byte) []byte { p[12] = 0x40; return p }, BadSyndrome},
 		{"reserved bit", ack, func(p []byte) []byte { p[12] = 0x80; return p }, BadSyndrome},
 		{"reserved NAK", ack, func(p []byte) []byte { p[12] = 0x65; return p }, BadSyndrome},
 		{"NAK of reliable datagrams", ack, func(p []byte) []byte { p[12] = 0x64; return p }, BadSyndrome},
 		{"atomic with a NAK", atomic, func(p []byte) []byte { p[12] = 0x62; return p }, BadSyndrome},
 		{"Q_Key", cm[0], func(p []byte) []byte { p[12] = 0; return p }, BadQKey},
 		{"class", cm[0], func(p []byte) []byte { p[21] = 3; return p }, BadMAD},
-		{"to the manager, with immediate data", withImm, toManager, BadMAD},
-		{"to the manager, and long", packetOf(example(ibv.QPT_UD, ibv.WR_SEND, pattern(260))), toManager, BadLength},
-		{"to the manager, and nothing of it", datagram, toManager, BadMAD},
+		{"to QP 1, with immediate data", withImm, toManager, BadMAD},
+		{"to QP 1, too long", packetOf(example(ibv.QPT_UD, ibv.WR_SEND, pattern(260))), toManager, BadLength},
+		{"to QP 1, empty", datagram, toManager, BadMAD},
 	} {
 		var d Decoder
 		kind, reason := d.Decode(c.harm(bytes.Clone(c.of)), alice, bob)
 		assert.Equal(t, Refused, kind, c.name)
 		assert.Equal(t, c.want, reason, c.name)
 		kind, reason = d.Decode(c.of, alice, bob)
-		assert.NotEqual(t, Refused, kind, "%s, unharmed: %v", c.name, reason)
+		assert.NotEqual(t, Refused, kind, "%s, without the error: %v", c.name, reason)
 	}
 	names := map[string]bool{}
 	for r := Accepted; r < Reasons; r++ {
@@ -148,7 +148,7 @@ func TestIgnoredBits(t *testing.T) {
 	var d Decoder
 	for _, transport := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC} {
 		m := example(transport, ibv.WR_SEND, pattern(2048))
-		var out kept
+		var out packetList
 		AppendRequest(&out, m)
 		for i, p := range out {
 			p[1] |= solicitedBit
@@ -162,7 +162,7 @@ func TestIgnoredBits(t *testing.T) {
 
 // TestFlush: the FETH precedes the RETH, with the level above the placement, as on Soft-RoCE.
 func TestFlush(t *testing.T) {
-	var out kept
+	var out packetList
 	AppendRequest(&out, example(ibv.QPT_RC, ibv.WR_FLUSH, nil))
 	assert.Equal(t, []byte{0, 0, 0, 0x12, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88}, out[0][12:24])
 	assert.Equal(t, []byte{0x99, 0xaa, 0xbb, 0xcc, 0xfe, 0xdc, 0xba, 0x98}, out[0][24:32])
@@ -188,12 +188,12 @@ func TestNoPacket(t *testing.T) {
 		{Transport: ibv.QPT_RAW_PACKET, Opcode: ibv.WR_SEND},
 		{Transport: ibv.QPT_RC, Opcode: ibv.WR_RDMA_READ, Continues: true},
 	} {
-		assert.Panics(t, func() { AppendRequest(new(kept), &m) }, fmt.Sprint(m.Transport, m.Opcode))
+		assert.Panics(t, func() { AppendRequest(new(packetList), &m) }, fmt.Sprint(m.Transport, m.Opcode))
 	}
 }
 
 // seeds returns packets of every kind.
-func seeds(f *testing.F) (out kept) {
+func seeds(f *testing.F) (out packetList) {
 	for code := range shapes {
 		if s := &shapes[code]; s.kind == Request {
 			m := example(s.transport, s.opcode, pattern(5))
@@ -227,7 +227,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var d, again Decoder
-		var out kept
+		var out packetList
 		kind, reason := d.Decode(p, alice, bob)
 		require.Equal(t, kind == Refused, reason != Accepted)
 		switch kind {

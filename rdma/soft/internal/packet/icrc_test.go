@@ -18,13 +18,13 @@ var (
 	bob6   = Endpoint{[16]byte{0x20, 1, 0xd, 0xb8, 15: 2}, Port}
 )
 
-// TestSealed: a sealed packet is right, even with another Identification than the assumed one, and wrong if any covered
-// byte is changed.
+// TestSealed: the ICRC of a sealed packet is valid, even if its Identification is not the assumed one, and invalid if
+// any covered byte is changed.
 func TestSealed(t *testing.T) {
 	for _, n := range []int{0, 1, 4, 1024, 4096} {
 		m := example(ibv.QPT_XRC_SEND, ibv.WR_RDMA_WRITE_WITH_IMM, pattern(n))
 		m.MTU = 4096
-		var out kept
+		var out packetList
 		AppendRequest(&out, m)
 		p := out[0]
 		for _, id := range []uint16{0, 1, 0x1234, 0xffff} {

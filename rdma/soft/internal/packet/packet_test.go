@@ -15,10 +15,10 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/message"
 )
 
-// kept is an Output that keeps the packets, in memory filled with other bytes.
-type kept [][]byte
+// packetList is an Output that keeps copies of the packets, in memory filled with other bytes.
+type packetList [][]byte
 
-func (k *kept) Packet(n int) []byte {
+func (k *packetList) Packet(n int) []byte {
 	*k = append(*k, bytes.Repeat([]byte{0xa5}, n))
 	return (*k)[len(*k)-1]
 }
@@ -102,7 +102,7 @@ func kinds(t *testing.T, f func(*testing.T, *message.Request, []byte)) {
 	for _, tr := range transports {
 		for op := range codes {
 			op := ibv.WROpcode(op)
-			if !has(tr.transport, op) {
+			if !supports(tr.transport, op) {
 				continue
 			}
 			for _, n := range []int{0, 1, 1023, 1024, 1025, 5001} {
@@ -118,8 +118,8 @@ func kinds(t *testing.T, f func(*testing.T, *message.Request, []byte)) {
 	}
 }
 
-// has reports whether a transport supports an operation.
-func has(t ibv.QPType, op ibv.WROpcode) (ok bool) {
+// supports reports whether a transport supports an operation.
+func supports(t ibv.QPType, op ibv.WROpcode) (ok bool) {
 	for code := range shapes {
 		s := &shapes[code]
 		ok = ok || s.kind == Request && s.transport == t && s.opcode == op
@@ -131,7 +131,7 @@ func has(t ibv.QPType, op ibv.WROpcode) (ok bool) {
 func TestRequests(t *testing.T) {
 	seen := map[uint8]bool{}
 	kinds(t, func(t *testing.T, m *message.Request, of []byte) {
-		var out kept
+		var out packetList
 		AppendRequest(&out, m)
 		var d Decoder
 		var got message.Request
@@ -160,7 +160,7 @@ func TestRequests(t *testing.T) {
 			got.Packets++
 		}
 		if shapes[out[0][0]].has(payload) {
-			assert.True(t, bytes.Equal(of, data), "the payload is another")
+			assert.True(t, bytes.Equal(of, data), "the payload differs")
 			assert.Len(t, out, max(1, (len(of)+1023)/1024))
 			got.Length = m.Length
 		} else {
@@ -179,7 +179,7 @@ func TestRequests(t *testing.T) {
 // parts.
 func TestLengthOfWrites(t *testing.T) {
 	m := example(ibv.QPT_RC, ibv.WR_RDMA_WRITE, pattern(5001))
-	var out kept
+	var out packetList
 	AppendRequest(&out, m)
 	var d Decoder
 	d.Decode(out[0], alice, bob)
@@ -193,7 +193,7 @@ func TestParts(t *testing.T) {
 		if len(m.Payload) == 0 || m.Transport == ibv.QPT_UD || len(of) <= 1024 {
 			return
 		}
-		var complete, parts kept
+		var complete, parts packetList
 		m.AckReq = false
 		AppendRequest(&complete, m)
 		for at := 0; at < len(of); at += 2048 {
@@ -240,7 +240,7 @@ func TestAnswers(t *testing.T) {
 		of := pattern(n)
 		for name, a := range answerExamples(of) {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
-				var out kept
+				var out packetList
 				AppendAnswer(&out, a)
 				var d Decoder
 				var got message.Answer
@@ -261,7 +261,7 @@ func TestAnswers(t *testing.T) {
 					}
 				}
 				if a.Kind == message.ReadData {
-					assert.True(t, bytes.Equal(of, data), "the data is another")
+					assert.True(t, bytes.Equal(of, data), "the data differs")
 					assert.Len(t, out, max(1, (n+1023)/1024))
 				}
 				want := *a
@@ -278,7 +278,7 @@ func TestAnswers(t *testing.T) {
 // TestNAKsHaveNoData: a rejected request is answered with a NAK, whatever its operation.
 func TestNAKsHaveNoData(t *testing.T) {
 	for _, kind := range []message.Kind{message.ReadData, message.AtomicData} {
-		var out kept
+		var out packetList
 		AppendAnswer(&out, &message.Answer{Kind: kind, Syndrome: message.RemoteAccess, Transport: ibv.QPT_RC,
 			Data: segments(pattern(5001))})
 		require.Len(t, out, 1)
@@ -290,7 +290,7 @@ func TestNAKsHaveNoData(t *testing.T) {
 // TestNullRegion: the payload of a null region is zeros.
 func TestNullRegion(t *testing.T) {
 	b := pattern(3)
-	var out kept
+	var out packetList
 	AppendRequest(&out, &message.Request{Transport: ibv.QPT_RC, Opcode: ibv.WR_SEND, DestQP: 1, MTU: 256,
 		Payload: []mem.Segment{{Base: mem.AddressOf(&b[0]), Length: 3}, {Length: 300}}})
 	require.Len(t, out, 2)

@@ -76,7 +76,7 @@ func TestCaptureWritesAll(t *testing.T) {
 	assert.False(t, d.partial)
 	assert.Nil(t, all.All())
 	put(c, 1)
-	require.NoError(t, c.Close(), "for the second time")
+	require.NoError(t, c.Close(), "second Close")
 	written, lost = c.Counts()
 	assert.EqualValues(t, 400, written+lost)
 }
@@ -116,7 +116,7 @@ func TestCaptureBlocks(t *testing.T) {
 			put(c, 1)
 		}
 		if i%100 == 0 { // lets the fast capture keep up
-			for fast.taken() > 0 {
+			for fast.queued() > 0 {
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -134,8 +134,8 @@ func TestCaptureBlocks(t *testing.T) {
 	assert.EqualValues(t, n, lost)
 }
 
-// taken returns the number of queued packets.
-func (c *Capture) taken() uint64 {
+// queued returns the number of queued packets.
+func (c *Capture) queued() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.packets
@@ -162,7 +162,7 @@ func TestCaptureDoesNotAllocate(t *testing.T) {
 func TestCreate(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "a.pcap")
-	require.NoError(t, os.WriteFile(name, []byte("what was there"), 0o600))
+	require.NoError(t, os.WriteFile(name, []byte("old contents"), 0o600))
 	f, err := Create(name)
 	require.NoError(t, err)
 	info, err := f.Stat()

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestKeysStayApart: as many regions and windows as a device has, have places of their own in its keys.
-func TestKeysStayApart(t *testing.T) {
+// TestKeysAreUnique: keys of up to the maximum number of regions and windows have distinct indexes.
+func TestKeysAreUnique(t *testing.T) {
 	var k Keys
 	live := map[uint32]*Memory{}
 	for range 1 << 10 {
@@ -19,7 +19,7 @@ func TestKeysStayApart(t *testing.T) {
 		assert.NotContains(t, live, m.Key)
 		live[m.Key] = m
 	}
-	for round := range 1 << 10 { // over and over
+	for round := range 1 << 10 { // repeatedly
 		for key, m := range live {
 			k.Remove(m)
 			delete(live, key)
@@ -30,12 +30,12 @@ func TestKeysStayApart(t *testing.T) {
 		require.NotContains(t, live, m.Key, "%d", round)
 		live[m.Key] = m
 	}
-	assert.Len(t, k.entries, 1<<11, "the table does not grow by what is gone")
+	assert.Len(t, k.entries, 1<<11, "removed keys do not grow the table")
 }
 
-// TestKeysOfWires: strangers cannot guess the keys of a device with a wire. Keys of deregistered regions are invalid,
-// and every other key finds its memory.
-func TestKeysOfWires(t *testing.T) {
+// TestUnpredictableKeys: the first key of a device with a wire is random. Keys of deregistered regions are invalid, and
+// every other key finds its memory.
+func TestUnpredictableKeys(t *testing.T) {
 	first := map[uint32]bool{}
 	for range 16 {
 		var k Keys
@@ -62,13 +62,12 @@ func TestKeysOfWires(t *testing.T) {
 			require.Same(t, m, k.Get(m.Key))
 		}
 	}
-	require.Greater(t, len(first), 14, "keys begin at the same place")
+	require.Greater(t, len(first), 14, "two devices have the same first key")
 }
 
-// TestKeysDoNotTellOthers: known keys of a device with a wire do not help to guess the next one, as far as counting
-// shows: their bits are evenly distributed, also in the differences between successive keys, and these differences are
-// equal no more often than by chance.
-func TestKeysDoNotTellOthers(t *testing.T) {
+// TestKeyStatistics: the keys of a device with a wire look random: the bits of keys and of the differences between
+// successive keys are evenly distributed, and differences repeat no more often than by chance.
+func TestKeyStatistics(t *testing.T) {
 	const n = 1 << 14
 	var k Keys
 	k.Hide()
@@ -77,7 +76,7 @@ func TestKeysDoNotTellOthers(t *testing.T) {
 		m := new(Memory)
 		k.Add(m)
 		all[i] = m.Key
-		if i%2 == 1 { // and removed keys reveal no more
+		if i%2 == 1 { // also after keys were removed
 			k.Remove(m)
 		}
 	}
@@ -99,7 +98,7 @@ func TestKeysDoNotTellOthers(t *testing.T) {
 			}
 		}
 		drawn := n - 64
-		// 7 times the standard deviation of evenly drawn bits, and of pairs, of which there are 8 to be expected
+		// 7 standard deviations of evenly drawn bits, and of the number of equal pairs, whose mean is 8
 		for bit, got := range ones {
 			assert.InDelta(t, drawn/2, got, 7*64, "%s, bit %d", name, bit)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // TestPolledDuringReset: a completion that is polled while its queue pair goes to RESET frees no more than its slot;
-// slots that RESET freed stay free. It is a race of a few instructions, which is tried for a second.
+// slots that RESET freed stay free. The test tries to hit this race for a second.
 func TestPolledDuringReset(t *testing.T) {
 	var posted uint32
 	var retired, turn atomic.Uint32

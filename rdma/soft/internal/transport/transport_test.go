@@ -59,12 +59,12 @@ func (c *channel) bit() int {
 
 // world is a sender of messages, some of which are reads, and their receiver.
 type world struct {
-	t      *testing.T
-	random *rand.Rand
-	sender Sender
-	recv   Receiver
-	there  channel
-	back   channel
+	t        *testing.T
+	random   *rand.Rand
+	sender   Sender
+	recv     Receiver
+	forward  channel
+	backward channel
 
 	messages []struct {
 		packets uint32
@@ -86,12 +86,12 @@ func (w *world) step() bool {
 		m := w.messages[w.taken+p.Message]
 		s.Sent(p)
 		if m.reads {
-			w.there.send(packet{psn: p.PSN, message: w.taken + p.Message, reads: p.Packets, last: p.Last})
+			w.forward.send(packet{psn: p.PSN, message: w.taken + p.Message, reads: p.Packets, last: p.Last})
 			return true
 		}
 		ask := s.Asks(p, w.begun < len(w.messages) && !w.messages[w.begun].reads)
 		for i := range p.Packets {
-			w.there.send(packet{psn: Next(p.PSN, i), message: w.taken + p.Message, ask: ask && i == p.Packets-1,
+			w.forward.send(packet{psn: Next(p.PSN, i), message: w.taken + p.Message, ask: ask && i == p.Packets-1,
 				last: p.Last && i == p.Packets-1})
 		}
 		return true
@@ -102,15 +102,15 @@ func (w *world) step() bool {
 		w.begun++
 		return true
 	}
-	if n := len(w.there.packets); n > 0 {
-		p := w.there.packets[0]
-		w.there.packets = w.there.packets[1:]
+	if n := len(w.forward.packets); n > 0 {
+		p := w.forward.packets[0]
+		w.forward.packets = w.forward.packets[1:]
 		w.receive(p)
 		return true
 	}
-	if len(w.back.packets) > 0 {
-		p := w.back.packets[0]
-		w.back.packets = w.back.packets[1:]
+	if len(w.backward.packets) > 0 {
+		p := w.backward.packets[0]
+		w.backward.packets = w.backward.packets[1:]
 		switch p.kind {
 		case "ack":
 			s.Acknowledge(Next(p.psn, 1))
@@ -135,19 +135,19 @@ func (w *world) receive(p packet) {
 	r := &w.recv
 	data := func() {
 		for i := range p.reads {
-			w.back.send(packet{psn: Next(p.psn, i), kind: "data"})
+			w.backward.send(packet{psn: Next(p.psn, i), kind: "data"})
 		}
 	}
 	switch r.Arrives(p.psn) {
 	case Gap:
-		w.back.send(packet{psn: r.Expects, kind: "nak"})
+		w.backward.send(packet{psn: r.Expects, kind: "nak"})
 	case Repeated:
 		if p.reads > 0 {
 			more := Distance(Next(p.psn, p.reads), r.Expects)
-			require.LessOrEqual(w.t, more, int32(0), "a read asks for what it asked")
+			require.LessOrEqual(w.t, more, int32(0), "a repeated read requests the same packets")
 			data()
 		} else if p.ask {
-			w.back.send(packet{psn: Next(r.Expects, psnMask), kind: "ack"})
+			w.backward.send(packet{psn: Next(r.Expects, psnMask), kind: "ack"})
 		}
 	case Expected:
 		if p.last {
@@ -159,7 +159,7 @@ func (w *world) receive(p packet) {
 			return
 		}
 		if r.Took(1, p.last); p.ask {
-			w.back.send(packet{psn: p.psn, kind: "ack"})
+			w.backward.send(packet{psn: p.psn, kind: "ack"})
 		}
 	}
 }
@@ -171,8 +171,8 @@ func TestLoss(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			loss := float64(seed%4) * 0.08
-			w := &world{t: t, random: random, there: channel{Rand: random, loss: loss},
-				back: channel{Rand: random, loss: loss}, data: map[int]uint32{}}
+			w := &world{t: t, random: random, forward: channel{Rand: random, loss: loss},
+				backward: channel{Rand: random, loss: loss}, data: map[int]uint32{}}
 			psn := uint32(psnMask - random.IntN(300))
 			w.sender.Reset(psn, uint32(8+random.IntN(121)))
 			w.recv.Reset(psn)
@@ -191,7 +191,7 @@ func TestLoss(t *testing.T) {
 				if w.step() || w.taken == len(w.messages) {
 					continue
 				}
-				require.True(t, w.sender.Waits(), "nothing is under way, and %d of %d messages are not done",
+				require.True(t, w.sender.Waits(), "no packet is in flight, but %d of %d messages are incomplete",
 					len(w.messages)-w.taken, len(w.messages))
 				timeouts++
 				require.Less(t, timeouts, 20000)
@@ -213,10 +213,10 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestAgain: the packet that a sender goes back to is sent alone with an acknowledgement request. Later packets are
+// TestRetransmitAlone: the first retransmitted packet is sent alone with an acknowledgement request. Later packets are
 // sent in parts as before.
-func TestAgain(t *testing.T) {
-	for _, back := range []func(*Sender){
+func TestRetransmitAlone(t *testing.T) {
+	for _, backward := range []func(*Sender){
 		func(s *Sender) { s.Back(true) }, func(s *Sender) { s.Back(false) }, func(s *Sender) { s.Missing() },
 	} {
 		var s Sender
@@ -231,7 +231,7 @@ func TestAgain(t *testing.T) {
 		}
 		first, _ := parts()
 		require.EqualValues(t, 8, first[0].Packets)
-		back(&s)
+		backward(&s)
 		again, asks := parts()
 		require.EqualValues(t, 5, again[0].PSN)
 		require.EqualValues(t, 1, again[0].Packets)

@@ -26,13 +26,13 @@ var (
 	here6, there6 = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2")
 )
 
-// cable is a veth pair (MTU 1500) from this host to another, whose end the test holds.
+// cable is a veth pair (MTU 1500) from this host to another, whose end the test controls.
 type cable struct {
-	near, far netlink.Link
-	fd        int // a packet socket at the far end
+	local, remote netlink.Link
+	fd            int // a packet socket at the far end
 }
 
-func laid(t *testing.T) *cable {
+func newCable(t *testing.T) *cable {
 	t.Helper()
 	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
@@ -45,9 +45,9 @@ func laid(t *testing.T) *cable {
 		require.NoError(t, err)
 	}
 	c := &cable{}
-	c.near, err = netlink.LinkByName("near0")
+	c.local, err = netlink.LinkByName("near0")
 	require.NoError(t, err)
-	c.far, err = netlink.LinkByName("far0")
+	c.remote, err = netlink.LinkByName("far0")
 	require.NoError(t, err)
 	for _, file := range []string{"near0/accept_dad", "far0/disable_ipv6"} {
 		value := map[bool]string{true: "0", false: "1"}[strings.HasPrefix(file, "near0")]
@@ -55,9 +55,9 @@ func laid(t *testing.T) *cable {
 			t.Log(err)
 		}
 	}
-	require.NoError(t, netlink.LinkSetUp(c.near))
-	require.NoError(t, netlink.LinkSetUp(c.far))
-	for _, end := range []netlink.Link{c.near, c.far} { // the kernel drops packets until it detects the carrier
+	require.NoError(t, netlink.LinkSetUp(c.local))
+	require.NoError(t, netlink.LinkSetUp(c.remote))
+	for _, end := range []netlink.Link{c.local, c.remote} { // the kernel drops packets until it detects the carrier
 		require.Eventually(t, func() bool {
 			link, err := netlink.LinkByIndex(end.Attrs().Index)
 			return err == nil && (link.Attrs().OperState == netlink.OperUp ||
@@ -66,10 +66,10 @@ func laid(t *testing.T) *cable {
 	}
 	for _, a := range []struct{ local, remote netip.Addr }{{here4, there4}, {here6, there6}} {
 		bits := a.local.BitLen()
-		require.NoError(t, netlink.AddrAdd(c.near, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: &net.IPNet{
+		require.NoError(t, netlink.AddrAdd(c.local, &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: &net.IPNet{
 			IP: a.local.AsSlice(), Mask: net.CIDRMask(bits*3/4, bits)}}), "%v", a.local)
-		require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: c.near.Attrs().Index, IP: a.remote.AsSlice(),
-			State: netlink.NUD_PERMANENT, HardwareAddr: c.far.Attrs().HardwareAddr}))
+		require.NoError(t, netlink.NeighSet(&netlink.Neigh{LinkIndex: c.local.Attrs().Index, IP: a.remote.AsSlice(),
+			State: netlink.NUD_PERMANENT, HardwareAddr: c.remote.Attrs().HardwareAddr}))
 	}
 	const all = unix.ETH_P_ALL<<8 | unix.ETH_P_ALL>>8&0xff // in network byte order on little-endian machines
 	protocol := uint16(all)
@@ -79,17 +79,17 @@ func laid(t *testing.T) *cable {
 	c.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(protocol))
 	require.NoError(t, err)
 	t.Cleanup(func() { unix.Close(c.fd) })
-	require.NoError(t, unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: c.far.Attrs().Index}))
+	require.NoError(t, unix.Bind(c.fd, &unix.SockaddrLinklayer{Protocol: protocol, Ifindex: c.remote.Attrs().Index}))
 	writeTimeout := unix.NsecToTimeval(limit.Nanoseconds())
 	require.NoError(t, unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &writeTimeout))
 	return c
 }
 
-// offload enables or disables checksum offload on the near device. UDP segmentation is always done in software, so that
-// the far end sees datagrams as on a real cable.
+// offload enables or disables checksum offload on the local device. UDP segmentation is always done in software, so
+// that the remote end sees datagrams as on a real cable.
 func (c *cable) offload(t *testing.T, sums bool) {
 	t.Helper()
-	require.NoError(t, netlink.LinkSetGSOMaxSegs(c.near, 1))
+	require.NoError(t, netlink.LinkSetGSOMaxSegs(c.local, 1))
 	const setTxChecksum = 0x17 // ETHTOOL_STXCSUM
 	value := struct{ command, on uint32 }{setTxChecksum, 0}
 	if sums {
@@ -100,13 +100,13 @@ func (c *cable) offload(t *testing.T, sums bool) {
 		data unsafe.Pointer
 		_    [16]byte
 	}
-	copy(request.name[:], c.near.Attrs().Name)
+	copy(request.name[:], c.local.Attrs().Name)
 	request.data = unsafe.Pointer(&value)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request)))
 	require.Zero(t, errno, "%v", errno)
 }
 
-// packets returns the next n UDP packets at the far end, starting with the IP header.
+// packets returns the next n UDP packets at the remote end, starting with the IP header.
 func (c *cable) packets(t *testing.T, n int) (all [][]byte) {
 	t.Helper()
 	b := make([]byte, 1<<16)
@@ -128,7 +128,7 @@ func (c *cable) packets(t *testing.T, n int) (all [][]byte) {
 // send sends a packet, which begins with the IP header, from the other host.
 func (c *cable) send(t *testing.T, packet []byte) {
 	t.Helper()
-	frame := slices.Concat(c.near.Attrs().HardwareAddr, c.far.Attrs().HardwareAddr, []byte{0x08, 0x00}, packet)
+	frame := slices.Concat(c.local.Attrs().HardwareAddr, c.remote.Attrs().HardwareAddr, []byte{0x08, 0x00}, packet)
 	if packet[0]>>4 == 6 {
 		binary.BigEndian.PutUint16(frame[12:], unix.ETH_P_IPV6)
 	}

@@ -34,7 +34,7 @@ func TestIdentification(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
-	c := laid(t)
+	c := newCable(t)
 	for _, sums := range []bool{true, false} { // a device without checksum offload rejects segments on older kernels
 		c.offload(t, sums)
 		s, plain := roce(t, here4, Options{}), opened(t, here4, Options{Plain: true})
@@ -47,7 +47,7 @@ func TestIdentification(t *testing.T) {
 		}{{s, to4}, {s, to4}, {plain, to4}, {six, to6}} {
 			_, err := w.s.Write(w.to, sent, 1064)
 			if err == ErrSealAgain {
-				assert.False(t, sums, "only a device without check sums refuses")
+				assert.False(t, sums, "only a device without checksum offload rejects segments")
 				assert.Equal(t, Zero, w.s.Identification(there4))
 				_, err = w.s.Write(w.to, sent, 1064)
 			}
@@ -81,14 +81,14 @@ func TestFromAnotherHost(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
-	c := laid(t)
+	c := newCable(t)
 	for _, a := range []struct{ local, remote netip.Addr }{{here4, there4}, {here6, there6}} {
 		s := roce(t, a.local, Options{})
-		c.send(t, packet(unix.IPPROTO_UDP, a.local, a.remote, datagram(0xc123, 4791, []byte("from afar"))))
+		c.send(t, packet(unix.IPPROTO_UDP, a.local, a.remote, datagram(0xc123, 4791, []byte("from the remote host"))))
 		b, got := make([]byte, MaxRead), Arrival{}
 		require.NoError(t, s.Read(b, &got))
 		assert.Equal(t, Arrival{N: 9, Segment: 9, From: netip.AddrPortFrom(a.remote, 0xc123), TTL: 17, TOS: 0x28}, got)
-		assert.Equal(t, "from afar", string(b[:got.N]))
+		assert.Equal(t, "from the remote host", string(b[:got.N]))
 	}
 }
 
@@ -97,7 +97,7 @@ func TestUnreachablePort(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
-	c := laid(t)
+	c := newCable(t)
 	s := roce(t, here4, Options{})
 	_, err := s.Write(netip.AddrPortFrom(there4, 4791), []byte("hello!"), 6)
 	require.NoError(t, err)
@@ -124,7 +124,7 @@ func TestPathOf1500(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
-	laid(t)
+	newCable(t)
 	for _, a := range []struct {
 		local, remote netip.Addr
 		payload       int
@@ -145,7 +145,7 @@ func TestPathOf1500(t *testing.T) {
 				assert.ErrorIs(t, err, syscall.EMSGSIZE, "%d bytes", length)
 			}
 		}
-		assert.Zero(t, s.Counters().SegmentationRefused, "that was not the device's fault")
+		assert.Zero(t, s.Counters().SegmentationRefused, "the socket must keep using segmentation")
 	}
 	_, err := opened(t, here4, Options{}).MTU(netip.MustParseAddr("198.51.100.1"))
 	assert.ErrorIs(t, err, syscall.ENETUNREACH)
@@ -156,8 +156,8 @@ func TestFullBuffer(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
-	c := laid(t)
-	slow := &netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: c.near.Attrs().Index, Handle: 1 << 16,
+	c := newCable(t)
+	slow := &netlink.Tbf{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: c.local.Attrs().Index, Handle: 1 << 16,
 		Parent: netlink.HANDLE_ROOT}, Rate: 2 << 20, Limit: 64 << 20, Buffer: 1 << 20}
 	if err := netlink.QdiscAdd(slow); err != nil {
 		t.Skip("the kernel does not support the token bucket filter:", err)
@@ -182,8 +182,8 @@ func TestFullBuffer(t *testing.T) {
 		assert.EqualValues(t, round+1, s.Counters().Full)
 		start := time.Now()
 		require.NoError(t, s.WaitWrite(limit))
-		t.Logf("full after %d Writes, room after %v", sent, time.Since(start))
-		require.NoError(t, write(), "there is room for one at least")
+		t.Logf("full after %d Writes, writable after %v", sent, time.Since(start))
+		require.NoError(t, write(), "at least one datagram fits")
 	}
 	// Close wakes waiting writers.
 	require.NoError(t, netlink.QdiscDel(slow))
@@ -208,8 +208,8 @@ func TestGroupsOfIPv6(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
-	c := laid(t)
-	mac := c.near.Attrs().HardwareAddr
+	c := newCable(t)
+	mac := c.local.Attrs().HardwareAddr
 	local := netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]})
 	local = local.WithZone("near0")
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
@@ -232,10 +232,10 @@ func TestGroupsOfIPv6(t *testing.T) {
 			require.NoError(t, s.Close())
 		}
 	}
-	near := roce(t, local, Options{})
-	_, err := near.Write(netip.AddrPortFrom(local.WithZone(""), 4791), []byte("to myself"), 9)
+	socket := roce(t, local, Options{})
+	_, err := socket.Write(netip.AddrPortFrom(local.WithZone(""), 4791), []byte("to myself"), 9)
 	require.NoError(t, err)
-	got, _ := receive(t, near, netip.AddrPortFrom(local.WithZone(""), 4791), 9)
+	got, _ := receive(t, socket, netip.AddrPortFrom(local.WithZone(""), 4791), 9)
 	assert.Equal(t, "to myself", string(got))
 }
 
@@ -245,22 +245,22 @@ func TestAddressRemoved(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
-	c := laid(t)
+	c := newCable(t)
 	own, err := netlink.ParseAddr("198.51.100.1/32")
 	require.NoError(t, err)
-	require.NoError(t, netlink.AddrAdd(c.near, own))
+	require.NoError(t, netlink.AddrAdd(c.local, own))
 	s, err := Open(netip.MustParseAddr("198.51.100.1"), Options{})
 	require.NoError(t, err)
 	defer s.Close()
 	to := netip.AddrPortFrom(here4, Port)
 	_, err = s.Write(to, make([]byte, 3000), 1000)
 	require.NoError(t, err)
-	require.NoError(t, netlink.AddrDel(c.near, own))
+	require.NoError(t, netlink.AddrDel(c.local, own))
 	_, err = s.Write(to, make([]byte, 3000), 1000)
 	require.NoError(t, err)
 	require.Positive(t, s.Counters().Unreachable)
 	require.Equal(t, Counted, s.Identification(to.Addr()))
-	require.NoError(t, netlink.AddrAdd(c.near, own))
+	require.NoError(t, netlink.AddrAdd(c.local, own))
 	_, err = s.Write(to, make([]byte, 3000), 1000)
 	require.NoError(t, err)
 	require.Zero(t, s.Counters().SegmentationRefused)
@@ -272,7 +272,7 @@ func TestLoopbackIsDown(t *testing.T) {
 	if !rig.InNamespace(t) {
 		return
 	}
-	laid(t)
+	newCable(t)
 	lo, err := netlink.LinkByName("lo")
 	require.NoError(t, err)
 	require.NoError(t, netlink.LinkSetDown(lo))

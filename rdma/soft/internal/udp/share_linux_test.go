@@ -124,7 +124,7 @@ func TestMembersGetTheirPackets(t *testing.T) {
 			members = append(append([]*Socket(nil), others[:left]...), others[left+1:]...)
 			check()
 			if left < 3 { // the next member does not see packets from before
-				_, err := from.Write(others[left].Addr(), forQP(uint32(left)<<18, "for a member that has left"), 64)
+				_, err := from.Write(others[left].Addr(), forQP(uint32(left)<<18, "to a member that has left"), 64)
 				require.NoError(t, err)
 			}
 			members = others
@@ -133,12 +133,12 @@ func TestMembersGetTheirPackets(t *testing.T) {
 			check()
 		}
 		_, err := Open(addr, Options{Port: port})
-		assert.ErrorIs(t, err, syscall.EADDRINUSE, "alone it cannot be had")
+		assert.ErrorIs(t, err, syscall.EADDRINUSE, "the address is shared")
 		for _, m := range members {
 			require.NoError(t, m.Close())
 		}
 		alone, err := Open(addr, Options{Port: port})
-		require.NoError(t, err, "nothing is left of the group")
+		require.NoError(t, err, "the group no longer exists")
 		_, err = Open(addr, Options{Port: port, Share: true})
 		assert.ErrorIs(t, err, syscall.EADDRINUSE)
 		require.NoError(t, alone.Close())
@@ -159,7 +159,7 @@ func TestManyJoinAtOnce(t *testing.T) {
 	for _, m := range members {
 		require.NotNil(t, m)
 		defer m.Close()
-		require.False(t, seen[m.Member()], "two have the number %d", m.Member())
+		require.False(t, seen[m.Member()], "two members have the number %d", m.Member())
 		seen[m.Member()] = true
 		require.Less(t, m.Member(), len(members))
 		delivered(t, from, m, forQP(uint32(m.Member())<<18, "hello"))
@@ -188,7 +188,7 @@ func TestMain(m *testing.M) {
 		echo()
 	}
 	if how := os.Getenv(asStranger); how != "" {
-		stranger(how)
+		actAsOtherUser(how)
 	}
 	if os.Getenv(asMember) == "" {
 		os.Exit(m.Run())
@@ -214,7 +214,7 @@ func TestMain(m *testing.M) {
 
 type process struct {
 	*exec.Cmd
-	says *bufio.Scanner
+	output *bufio.Scanner
 }
 
 func started(t *testing.T, port int) process {
@@ -227,7 +227,7 @@ func started(t *testing.T, port int) process {
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
 	t.Cleanup(func() { in.Close(); p.Process.Kill(); p.Wait() })
-	p.says = bufio.NewScanner(out)
+	p.output = bufio.NewScanner(out)
 	return p
 }
 
@@ -235,8 +235,8 @@ func (p process) line(t *testing.T) string {
 	t.Helper()
 	stop := time.AfterFunc(limit, func() { p.Process.Kill() })
 	defer stop.Stop()
-	require.True(t, p.says.Scan(), "the process ended")
-	return p.says.Text()
+	require.True(t, p.output.Scan(), "the process ended")
+	return p.output.Text()
 }
 
 // TestMembersAreKilled: any of several processes may be killed at any time.
@@ -329,10 +329,10 @@ func TestServices(t *testing.T) {
 	claim.Close()
 	_, ok := alone.Claimed(1)
 	assert.False(t, ok)
-	assert.NotEqual(t, shared(t, v4, free(t, v4)).Secret(), shared(t, v4, free(t, v4)).Secret(), "of two groups")
+	assert.NotEqual(t, shared(t, v4, free(t, v4)).Secret(), shared(t, v4, free(t, v4)).Secret(), "two groups")
 }
 
-// TestStopped: while a member is stopped, the address is in use. The error is returned soon and names the process.
+// TestStopped: while a member is stopped, the address is in use. The error is returned promptly and names the process.
 func TestStopped(t *testing.T) {
 	port := free(t, v4)
 	member := started(t, port)
@@ -386,7 +386,7 @@ func TestLeadIsKilled(t *testing.T) {
 	first.Wait()
 	killed := time.Now()
 	lead := leadOf(t, members)
-	t.Log("another member led after", time.Since(killed))
+	t.Log("another member became the lead after", time.Since(killed))
 	members = append(members, shared(t, v4, port))
 	assert.Equal(t, 0, members[3].Member())
 	for _, packet := range forLead {
@@ -428,22 +428,22 @@ func BenchmarkSteering(b *testing.B) {
 }
 
 func steer(b *testing.B, count, bytes, members int) {
-	near, far := opened(b, v4, Options{}), (*Socket)(nil)
+	local, remote := opened(b, v4, Options{}), (*Socket)(nil)
 	if members == 0 {
-		far = opened(b, v4, Options{})
+		remote = opened(b, v4, Options{})
 	}
 	for port := free(b, v4); members > 0; members-- {
-		far = shared(b, v4, port)
+		remote = shared(b, v4, port)
 	}
 	sent, got := datagrams(count, bytes, bytes), make([]byte, MaxRead)
 	for d := range slices.Chunk(sent, bytes) {
-		binary.BigEndian.PutUint32(d[bthQPN:], QPsOf(far.Member())+2)
+		binary.BigEndian.PutUint32(d[bthQPN:], QPsOf(remote.Member())+2)
 	}
 	b.SetBytes(int64(len(sent)))
 	for b.Loop() {
-		if _, err := near.Write(far.Addr(), sent, bytes); err != nil {
+		if _, err := local.Write(remote.Addr(), sent, bytes); err != nil {
 			b.Fatal(err)
 		}
-		receiveInto(b, far, got, len(sent))
+		receiveInto(b, remote, got, len(sent))
 	}
 }

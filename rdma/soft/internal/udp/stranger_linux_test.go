@@ -21,8 +21,8 @@ import (
 
 const asStranger = "GOVERBS_UDP_STRANGER" // for a process of another user: an action, a blank and a name
 
-// stranger binds a name, or connects to it until its backlog is full.
-func stranger(how string) {
+// actAsOtherUser binds a name, or connects to it until its backlog is full.
+func actAsOtherUser(how string) {
 	var name string
 	fmt.Sscan(how, &how, &name)
 	at := &unix.SockaddrUnix{Name: name}
@@ -51,8 +51,8 @@ func stranger(how string) {
 	os.Exit(0)
 }
 
-// beStranger starts a process of another user. It runs until the returned function is called or the test ends.
-func beStranger(t *testing.T, how, name string) (end func()) {
+// startOtherUser starts a process of another user. It runs until the returned function is called or the test ends.
+func startOtherUser(t *testing.T, how, name string) (end func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root to start a process of another user")
@@ -79,12 +79,12 @@ func beStranger(t *testing.T, how, name string) (end func()) {
 // soonEnough is less than joinLimit.
 const soonEnough = joinLimit / 3
 
-// TestStrangersLock: an address whose names belong to another user is in use, and the error is returned soon.
-func TestStrangersLock(t *testing.T) {
+// TestLockOfOtherUser: an address whose names belong to another user is in use, and the error is returned promptly.
+func TestLockOfOtherUser(t *testing.T) {
 	for _, name := range []string{"lock", "0", "7"} {
 		for _, how := range []string{"listen", "bind"} {
 			port := free(t, v4)
-			end := beStranger(t, how, fmt.Sprintf("@goverbs-udp/%v/%s", netip.AddrPortFrom(v4, uint16(port)), name))
+			end := startOtherUser(t, how, fmt.Sprintf("@goverbs-udp/%v/%s", netip.AddrPortFrom(v4, uint16(port)), name))
 			begin := time.Now()
 			s, err := Open(v4, Options{Port: port, Share: true})
 			assert.Less(t, time.Since(begin), soonEnough, "%s %s", how, name)
@@ -100,11 +100,11 @@ func TestStrangersLock(t *testing.T) {
 	}
 }
 
-// TestStrangersLead: processes can share an address even if another user has the lead's name.
-func TestStrangersLead(t *testing.T) {
+// TestLeadOfOtherUser: processes can share an address even if another user has the lead's name.
+func TestLeadOfOtherUser(t *testing.T) {
 	for _, how := range []string{"listen", "bind"} {
 		port, from := free(t, v4), opened(t, v4, Options{})
-		end := beStranger(t, how, fmt.Sprintf("@goverbs-udp/%v/lead", netip.AddrPortFrom(v4, uint16(port))))
+		end := startOtherUser(t, how, fmt.Sprintf("@goverbs-udp/%v/lead", netip.AddrPortFrom(v4, uint16(port))))
 		begin := time.Now()
 		first := shared(t, v4, port)
 		second, third := shared(t, v4, port), shared(t, v4, port)
@@ -135,11 +135,11 @@ func TestStrangersLead(t *testing.T) {
 	}
 }
 
-// TestStrangersFillTheLead: another user's connections to the lead do not prevent processes from joining.
-func TestStrangersFillTheLead(t *testing.T) {
+// TestFullBacklogOfLead: another user's connections to the lead do not prevent processes from joining.
+func TestFullBacklogOfLead(t *testing.T) {
 	port, from := free(t, v4), opened(t, v4, Options{})
 	first, second := shared(t, v4, port), shared(t, v4, port)
-	beStranger(t, "fill", first.group.prefix+"lead")
+	startOtherUser(t, "fill", first.group.prefix+"lead")
 	begin := time.Now()
 	members := []*Socket{second, shared(t, v4, port)}
 	assert.Less(t, time.Since(begin), soonEnough)
@@ -150,8 +150,8 @@ func TestStrangersFillTheLead(t *testing.T) {
 	}
 }
 
-// TestStrangersService: claims of services do not depend on names or backlogs that another user could take.
-func TestStrangersService(t *testing.T) {
+// TestServiceOfOtherUser: claims of services do not depend on names or backlogs that another user could take.
+func TestServiceOfOtherUser(t *testing.T) {
 	port := free(t, v4)
 	first, second := shared(t, v4, port), shared(t, v4, port)
 	claim, err := second.Claim(7)
@@ -162,7 +162,7 @@ func TestStrangersService(t *testing.T) {
 	for line := range strings.Lines(string(all)) {
 		if _, name, ok := strings.Cut(strings.TrimSpace(line), first.group.prefix); ok {
 			assert.Contains(t, []string{"lead", "0", "1"}, name)
-			beStranger(t, "fill", first.group.prefix+name)
+			startOtherUser(t, "fill", first.group.prefix+name)
 		}
 	}
 	member, ok := first.Claimed(7)

@@ -68,7 +68,7 @@ func receive(t testing.TB, s *Socket, from netip.AddrPort, bytes int) (got []byt
 }
 
 // each runs a test over IPv4 and IPv6, with and without the kernel's offloads.
-func each(t *testing.T, test func(t *testing.T, near, far *Socket)) {
+func each(t *testing.T, test func(t *testing.T, local, remote *Socket)) {
 	for name, addr := range map[string]netip.Addr{"IPv4": v4, "IPv6": v6} {
 		for _, plain := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: " plain"}[plain], func(t *testing.T) {
@@ -81,28 +81,28 @@ func each(t *testing.T, test func(t *testing.T, near, far *Socket)) {
 }
 
 func TestDatagramBoundaries(t *testing.T) {
-	each(t, func(t *testing.T, near, far *Socket) {
+	each(t, func(t *testing.T, local, remote *Socket) {
 		for _, c := range []struct{ n, size, last int }{
 			{1, 1, 1}, {1, 1064, 64}, {2, 1064, 1064}, {3, 256, 1}, {15, 4136, 7}, {64, 1000, 1000}, {1, 65000, 65000},
 		} {
 			sent := datagrams(c.n, c.size, c.last)
-			n, err := near.Write(far.Addr(), sent, c.size)
+			n, err := local.Write(remote.Addr(), sent, c.size)
 			require.NoError(t, err)
 			require.Equal(t, len(sent), n)
-			got, sizes := receive(t, far, near.Addr(), len(sent))
+			got, sizes := receive(t, remote, local.Addr(), len(sent))
 			assert.True(t, bytes.Equal(sent, got), "%v", c)
 			require.Len(t, sizes, c.n)
 			for i, size := range sizes {
 				assert.Equal(t, min(c.size, len(sent)-i*c.size), size)
 			}
 		}
-		assert.EqualValues(t, 1+1+2+3+15+64+1, near.Counters().Sent)
-		assert.EqualValues(t, 1+1+2+3+15+64+1, far.Counters().Received)
+		assert.EqualValues(t, 1+1+2+3+15+64+1, local.Counters().Sent)
+		assert.EqualValues(t, 1+1+2+3+15+64+1, remote.Counters().Received)
 	})
 }
 
 func TestBuffersAreJoined(t *testing.T) {
-	each(t, func(t *testing.T, near, far *Socket) {
+	each(t, func(t *testing.T, local, remote *Socket) {
 		sent := datagrams(9, 1000, 77)
 		for _, size := range []int{1, 40, 999, 1000, 1001, 2500, 9000} {
 			if len(sent)/size > MaxBuffers-2 {
@@ -110,29 +110,29 @@ func TestBuffersAreJoined(t *testing.T) {
 			}
 			buffers := append([][]byte{{}}, slices.Collect(slices.Chunk(sent, size))...)
 			buffers = slices.Insert(buffers, 2, nil)
-			n, err := near.WriteBuffers(far.Addr(), buffers, 1000)
+			n, err := local.WriteBuffers(remote.Addr(), buffers, 1000)
 			require.NoError(t, err)
 			require.Equal(t, len(sent), n)
-			got, sizes := receive(t, far, near.Addr(), len(sent))
+			got, sizes := receive(t, remote, local.Addr(), len(sent))
 			assert.True(t, bytes.Equal(sent, got), "buffers of %d", size)
 			assert.Len(t, sizes, 9)
 		}
-		_, err := near.WriteBuffers(far.Addr(), make([][]byte, MaxBuffers+1), 1000)
+		_, err := local.WriteBuffers(remote.Addr(), make([][]byte, MaxBuffers+1), 1000)
 		assert.ErrorIs(t, err, syscall.EINVAL)
-		n, err := near.WriteBuffers(far.Addr(), nil, 1000)
+		n, err := local.WriteBuffers(remote.Addr(), nil, 1000)
 		assert.NoError(t, err)
 		assert.Zero(t, n)
 	})
 }
 
-func TestAnswersGoBack(t *testing.T) {
-	each(t, func(t *testing.T, near, far *Socket) {
-		_, err := near.Write(far.Addr(), []byte("ping"), 4)
+func TestReplyToSender(t *testing.T) {
+	each(t, func(t *testing.T, local, remote *Socket) {
+		_, err := local.Write(remote.Addr(), []byte("ping"), 4)
 		require.NoError(t, err)
-		receive(t, far, near.Addr(), 4)
-		_, err = far.Write(near.Addr(), []byte("pong!"), 5)
+		receive(t, remote, local.Addr(), 4)
+		_, err = remote.Write(local.Addr(), []byte("pong!"), 5)
 		require.NoError(t, err)
-		got, _ := receive(t, near, far.Addr(), 5)
+		got, _ := receive(t, local, remote.Addr(), 5)
 		assert.Equal(t, "pong!", string(got))
 	})
 }
@@ -154,27 +154,27 @@ func TestEmptyDatagramIsCounted(t *testing.T) {
 }
 
 func TestWriteRejectsInvalidSizes(t *testing.T) {
-	near := opened(t, v4, Options{})
-	to := near.Addr()
+	local := opened(t, v4, Options{})
+	to := local.Addr()
 	for name, c := range map[string]struct{ length, segment int }{
 		"no size":           {10, 0},
 		"negative size":     {10, -1},
 		"too many segments": {MaxSegments + 1, 1},
 		"too long":          {MaxWrite + 1, 4096},
 	} {
-		_, err := near.Write(to, make([]byte, c.length), c.segment)
+		_, err := local.Write(to, make([]byte, c.length), c.segment)
 		assert.ErrorIs(t, err, syscall.EINVAL, name)
 	}
-	_, err := near.Write(netip.AddrPortFrom(v6, 4791), []byte{1}, 1)
+	_, err := local.Write(netip.AddrPortFrom(v6, 4791), []byte{1}, 1)
 	assert.ErrorContains(t, err, "is not reached from")
-	assert.Zero(t, near.Counters().Sent)
+	assert.Zero(t, local.Counters().Sent)
 }
 
 // TestWaitAndReadNow: one goroutine waits and reads while another polls, and each datagram is read once.
 func TestWaitAndReadNow(t *testing.T) {
-	each(t, func(t *testing.T, near, far *Socket) {
+	each(t, func(t *testing.T, local, remote *Socket) {
 		b, a := make([]byte, MaxRead), Arrival{}
-		got, err := far.ReadNow(b, &a)
+		got, err := remote.ReadNow(b, &a)
 		require.NoError(t, err)
 		require.False(t, got)
 		var (
@@ -187,7 +187,7 @@ func TestWaitAndReadNow(t *testing.T) {
 			defer one.Unlock()
 			b, a := make([]byte, MaxRead), Arrival{}
 			for {
-				got, err := far.ReadNow(b, &a)
+				got, err := remote.ReadNow(b, &a)
 				if err != nil || !got {
 					return
 				}
@@ -197,7 +197,7 @@ func TestWaitAndReadNow(t *testing.T) {
 		}
 		var waits, polls sync.WaitGroup
 		waits.Go(func() {
-			for far.Wait() == nil && !closed(far) {
+			for remote.Wait() == nil && !closed(remote) {
 				read()
 			}
 		})
@@ -208,16 +208,16 @@ func TestWaitAndReadNow(t *testing.T) {
 			}
 		})
 		for i := range seen {
-			_, err := near.Write(far.Addr(), []byte{byte(i)}, 1)
+			_, err := local.Write(remote.Addr(), []byte{byte(i)}, 1)
 			require.NoError(t, err)
 		}
 		polls.Wait()
-		require.NoError(t, far.Close())
+		require.NoError(t, remote.Close())
 		waits.Wait()
 		for i, n := range seen {
 			assert.Equal(t, 1, n, "datagram %d", i)
 		}
-		_, err = far.ReadNow(b, &a)
+		_, err = remote.ReadNow(b, &a)
 		assert.ErrorIs(t, err, net.ErrClosed)
 	})
 }
@@ -228,40 +228,40 @@ func closed(s *Socket) bool {
 }
 
 func TestCloseWakesRead(t *testing.T) {
-	each(t, func(t *testing.T, near, _ *Socket) {
+	each(t, func(t *testing.T, local, _ *Socket) {
 		failed := make(chan error, 1)
 		go func() {
 			var a Arrival
-			failed <- near.Read(make([]byte, MaxRead), &a)
+			failed <- local.Read(make([]byte, MaxRead), &a)
 		}()
-		require.NoError(t, near.Close())
+		require.NoError(t, local.Close())
 		select {
 		case err := <-failed:
 			assert.ErrorIs(t, err, net.ErrClosed)
 		case <-time.After(limit):
 			t.Fatal("Read still waits")
 		}
-		_, err := near.Write(near.Addr(), []byte{1}, 1)
+		_, err := local.Write(local.Addr(), []byte{1}, 1)
 		assert.ErrorIs(t, err, net.ErrClosed)
-		assert.ErrorIs(t, near.Read(make([]byte, MaxRead), &Arrival{}), net.ErrClosed)
-		assert.ErrorIs(t, near.WaitWrite(limit), net.ErrClosed)
-		assert.NoError(t, near.Close())
+		assert.ErrorIs(t, local.Read(make([]byte, MaxRead), &Arrival{}), net.ErrClosed)
+		assert.ErrorIs(t, local.WaitWrite(limit), net.ErrClosed)
+		assert.NoError(t, local.Close())
 	})
 }
 
-// TestPeerIsGone sends to an unused port, which causes an ICMP error. The socket keeps working.
-func TestPeerIsGone(t *testing.T) {
-	each(t, func(t *testing.T, near, far *Socket) {
-		gone := opened(t, near.Addr().Addr(), Options{})
+// TestClosedPeer sends to an unused port, which causes an ICMP error. The socket keeps working.
+func TestClosedPeer(t *testing.T) {
+	each(t, func(t *testing.T, local, remote *Socket) {
+		gone := opened(t, local.Addr().Addr(), Options{})
 		require.NoError(t, gone.Close())
 		for range 10 {
-			n, err := near.Write(gone.Addr(), datagrams(3, 1000, 10), 1000)
+			n, err := local.Write(gone.Addr(), datagrams(3, 1000, 10), 1000)
 			require.NoError(t, err)
 			require.Equal(t, 2010, n)
 		}
-		_, err := far.Write(near.Addr(), []byte("still here"), 10)
+		_, err := remote.Write(local.Addr(), []byte("still here"), 10)
 		require.NoError(t, err)
-		got, _ := receive(t, near, far.Addr(), 10)
+		got, _ := receive(t, local, remote.Addr(), 10)
 		assert.Equal(t, "still here", string(got))
 	})
 }
@@ -269,10 +269,10 @@ func TestPeerIsGone(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	used := opened(t, v4, Options{})
 	for name, c := range map[string]struct {
-		addr string
-		port int
-		is   error
-		says string
+		addr   string
+		port   int
+		is     error
+		output string
 	}{
 		"taken":      {"127.0.0.1", int(used.Addr().Port()), syscall.EADDRINUSE, "uses the port"},
 		"not ours":   {"192.0.2.1", AnyPort, syscall.EADDRNOTAVAIL, "network namespace: 127.0.0.1/8"},
@@ -286,15 +286,15 @@ func TestOpenErrors(t *testing.T) {
 		if c.is != nil {
 			assert.ErrorIs(t, err, c.is, name)
 		}
-		assert.ErrorContains(t, err, c.says, name)
+		assert.ErrorContains(t, err, c.output, name)
 	}
 	_, err := Open(netip.Addr{}, Options{})
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }
 
 func TestMTU(t *testing.T) {
-	each(t, func(t *testing.T, near, far *Socket) {
-		mtu, err := near.MTU(far.Addr().Addr())
+	each(t, func(t *testing.T, local, remote *Socket) {
+		mtu, err := local.MTU(remote.Addr().Addr())
 		require.NoError(t, err)
 		assert.Greater(t, mtu, 16000, "loopback has 65536 or, elsewhere, 16384")
 		assert.Equal(t, 4096, RoCEMTU(mtu))
@@ -309,26 +309,26 @@ func TestMTU(t *testing.T) {
 
 // BenchmarkDatagrams writes and reads 15 datagrams of 4136 bytes.
 func BenchmarkDatagrams(b *testing.B) {
-	near, far := opened(b, v4, Options{}), opened(b, v4, Options{})
+	local, remote := opened(b, v4, Options{}), opened(b, v4, Options{})
 	sent, got := datagrams(15, 4136, 4136), make([]byte, MaxRead)
 	b.SetBytes(int64(len(sent)))
 	b.ReportAllocs()
 	for b.Loop() {
-		exchange(b, near, far, sent, got)
+		exchange(b, local, remote, sent, got)
 	}
 }
 
-func exchange(t testing.TB, near, far *Socket, sent, got []byte) {
-	if _, err := near.Write(far.Addr(), sent, 4136); err != nil {
+func exchange(t testing.TB, local, remote *Socket, sent, got []byte) {
+	if _, err := local.Write(remote.Addr(), sent, 4136); err != nil {
 		t.Fatal(err)
 	}
-	receiveInto(t, far, got, len(sent))
+	receiveInto(t, remote, got, len(sent))
 }
 
-func receiveInto(t testing.TB, far *Socket, got []byte, bytes int) {
+func receiveInto(t testing.TB, remote *Socket, got []byte, bytes int) {
 	var a Arrival
 	for n := 0; n < bytes; n += a.N {
-		if err := far.Read(got, &a); err != nil {
+		if err := remote.Read(got, &a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,27 +336,27 @@ func receiveInto(t testing.TB, far *Socket, got []byte, bytes int) {
 
 func TestNoAllocations(t *testing.T) {
 	for _, addr := range []netip.Addr{v4, v6} {
-		near, far := opened(t, addr, Options{}), opened(t, addr, Options{})
+		local, remote := opened(t, addr, Options{}), opened(t, addr, Options{})
 		sent, got := datagrams(15, 4136, 4136), make([]byte, MaxRead)
-		assert.Zero(t, testing.AllocsPerRun(100, func() { exchange(t, near, far, sent, got) }), "%v", addr)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { exchange(t, local, remote, sent, got) }), "%v", addr)
 		buffers := slices.Collect(slices.Chunk(sent, 4096))
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
-			if _, err := near.WriteBuffers(far.Addr(), buffers, 4136); err != nil {
+			if _, err := local.WriteBuffers(remote.Addr(), buffers, 4136); err != nil {
 				t.Fatal(err)
 			}
-			receiveInto(t, far, got, len(sent))
+			receiveInto(t, remote, got, len(sent))
 		}), "%v", addr)
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
-			_, err := near.Write(far.Addr(), sent[:64], 64)
+			_, err := local.Write(remote.Addr(), sent[:64], 64)
 			if err == nil {
-				err = far.Wait()
+				err = remote.Wait()
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			var a Arrival
 			for ok := false; !ok; {
-				if ok, err = far.ReadNow(got, &a); err != nil {
+				if ok, err = remote.ReadNow(got, &a); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -81,8 +81,8 @@ func linkOver(to sender) *Link {
 		own: packet.Endpoint{GID: netip.MustParseAddr("192.0.2.1").As16(), Port: packet.Port}}
 }
 
-// TestFullSocket: packets wait for room in the socket and are sent once, in order, with a right ICRC. Packets that time
-// out are counted, and later ones do not wait again.
+// TestFullSocket: packets wait until the socket is writable and are sent once, in order, with a valid ICRC. Packets
+// that time out are counted, and later ones do not wait again.
 func TestFullSocket(t *testing.T) {
 	for name, c := range map[string]struct {
 		socket     narrow
@@ -91,12 +91,12 @@ func TestFullSocket(t *testing.T) {
 		waits      int
 		elapsed    time.Duration
 	}{
-		"room":       {socket: narrow{}, sent: 10},
-		"a moment":   {socket: narrow{takes: []int{0, 0, 0, 0, 0, 0, 10}, err: udp.ErrFull}, sent: 10, waits: 6},
-		"bit by bit": {socket: narrow{takes: []int{3, 0, 1, 0, 1, 10}, err: udp.ErrFull}, sent: 10, waits: 5},
-		"slowly": {socket: narrow{takes: slices.Concat([]int{3}, make([]int, 90), []int{1}, make([]int, 90), []int{10}),
+		"room":                    {socket: narrow{}, sent: 10},
+		"full for a moment":       {socket: narrow{takes: []int{0, 0, 0, 0, 0, 0, 10}, err: udp.ErrFull}, sent: 10, waits: 6},
+		"a few packets at a time": {socket: narrow{takes: []int{3, 0, 1, 0, 1, 10}, err: udp.ErrFull}, sent: 10, waits: 5},
+		"slow": {socket: narrow{takes: slices.Concat([]int{3}, make([]int, 90), []int{1}, make([]int, 90), []int{10}),
 			err: udp.ErrFull}, sent: 10, waits: 182},
-		"for ever": {socket: narrow{takes: []int{4, 0}, err: udp.ErrFull}, sent: 4, full: 6, waits: 100,
+		"full until the timeout": {socket: narrow{takes: []int{4, 0}, err: udp.ErrFull}, sent: 4, full: 6, waits: 100,
 			elapsed: writeTimeout},
 		"closed": {socket: narrow{takes: []int{4, 0}, err: net.ErrClosed}, sent: 4},
 		"wrong":  {socket: narrow{takes: []int{0}, err: syscall.EMSGSIZE}, unsendable: 10},
@@ -132,13 +132,13 @@ func TestFullSocket(t *testing.T) {
 					return
 				}
 				flushed(l, 5)
-				assert.Equal(t, c.waits, s.waits, "nothing waits while the socket takes nothing")
+				assert.Equal(t, c.waits, s.waits, "no writer may wait while the socket is full")
 				assert.EqualValues(t, c.full+5, l.stats.full.Load())
 				s.takes = []int{5}
 				flushed(l, 5)
 				s.takes = []int{0, 5}
 				flushed(l, 5)
-				assert.Equal(t, c.waits+1, s.waits, "it has taken some")
+				assert.Equal(t, c.waits+1, s.waits, "the socket has accepted some packets")
 				assert.EqualValues(t, c.full+5, l.stats.full.Load())
 			})
 		})
@@ -165,10 +165,10 @@ func TestLeft(t *testing.T) {
 	}
 	first, _ := w.Take()
 	assert.Same(t, links[0], first)
-	assert.True(t, w.IsFilled(), "the other one's packet waits")
+	assert.True(t, w.IsFilled(), "the second link's packet waits")
 	write(0)
 	second, _ := w.Take()
-	assert.Same(t, links[1], second, "what the first one has is left")
+	assert.Same(t, links[1], second, "the first link's packets are left")
 	second.Flush()
 	none, crowded := w.Take()
 	assert.Nil(t, none)
@@ -179,7 +179,7 @@ func TestLeft(t *testing.T) {
 	_, crowded = w.Take()
 	assert.Same(t, links[0], crowded)
 	first.Flush()
-	assert.True(t, w.IsFilled(), "who sends looks again")
+	assert.True(t, w.IsFilled(), "the sending goroutine checks again")
 	again, _ := w.Take()
 	assert.Same(t, links[0], again)
 	assert.False(t, w.IsFilled())
