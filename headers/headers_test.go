@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,4 +45,32 @@ func TestModels(t *testing.T) {
 		}
 		assert.True(t, bytes.Equal(want, have), "%s.gz is not %s: go test ./headers -update", path, path)
 	}
+}
+
+// TestSystems: another system's C library headers hide Linux's, and its macros are its own.
+func TestSystems(t *testing.T) {
+	for _, c := range []struct{ goos, has string }{{"", "char bytes["}, {"freebsd", "struct pthread_mutex *"}} {
+		text, err := fs.ReadFile(ShimOf(c.goos), "pthread.h")
+		require.NoError(t, err)
+		assert.Contains(t, string(text), c.has)
+		text, err = fs.ReadFile(ShimOf(c.goos), "string.h")
+		require.NoError(t, err)
+		assert.Contains(t, string(text), "memset")
+	}
+	var files []string
+	require.NoError(t, fs.WalkDir(ShimOf("freebsd"), ".", func(path string, d fs.DirEntry, err error) error {
+		files = append(files, path)
+		return err
+	}))
+	assert.Subset(t, files, []string{"pthread.h", "string.h", "sys/socket.h", "sys/uio.h", "infiniband/types.h"})
+	assert.Len(t, slices.Compact(slices.Sorted(slices.Values(files))), len(files))
+	assert.Equal(t, []string{"amd64", "arm64"}, TargetsOf("freebsd"))
+	assert.Equal(t, "amd64", Targets()[0])
+	for _, target := range TargetsOf("freebsd") {
+		text, err := MacrosOf("freebsd", target)
+		require.NoError(t, err)
+		assert.Contains(t, text, "#define __FreeBSD__ 12\n")
+	}
+	_, err := MacrosOf("freebsd", "s390x")
+	assert.ErrorIs(t, err, fs.ErrNotExist)
 }

@@ -81,13 +81,16 @@ func Read(name, text string, form Form) *File {
 	return f
 }
 
-// Filter returns the file with only the rows that keep accepts. The rows are shared: one that has an effect through the
+// Filter returns the file with its directives and the rows that keep accepts. The rows are shared: one that has an effect through the
 // result has one on f.
 func (f *File) Filter(keep func(*Row) bool) *File {
 	some := *f
 	some.Rows, some.by = nil, map[string]*Row{}
 	for _, row := range f.Rows {
-		if keep(row) {
+		switch {
+		case row.Directive:
+			some.Rows = append(some.Rows, row)
+		case keep(row):
 			some.Rows = append(some.Rows, row)
 			some.by[f.key(row)] = row
 		}

@@ -30,6 +30,13 @@ func TestRead(t *testing.T) {
 	assert.Same(t, f.Rows[1], f.Find("b", "a"))
 	assert.Equal(t, f.Rows[2:], f.Stale())
 
+	some := f.Filter(func(r *Row) bool { return r.Columns[0] != "a" })
+	assert.Nil(t, some.Lookup("b", "a"))
+	assert.Equal(t, f.Rows[:1], some.Rows[:1], "a directive")
+	one := Read("x.txt", "a | b\nc | d\n", form)
+	require.NotNil(t, one.Filter(func(r *Row) bool { return r.Columns[0] == "c" }).Find("d", "c"))
+	assert.Equal(t, one.Rows[:1], one.Stale(), "the rows are shared")
+
 	f = Read("x.txt", "a  b c\nd\n", Form{Words: true, Key: []int{0}})
 	assert.Equal(t, "b c", f.Rows[0].Rest(1))
 	f = Read("x.txt", "a b=B\nc\n", Form{Each: true, Key: []int{0}})

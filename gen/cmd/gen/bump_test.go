@@ -138,6 +138,8 @@ func TestStatus(t *testing.T) {
 		{[]string{"diff", "1.2.0", "1.3.0"}, 0, "librpma 1.2.0 → 1.3.0: none (exit status 0)"},
 		{[]string{"diff", "librpma-1.2.0", "librpma-1.3.0"}, 0, "none (exit status 0)"},
 		{[]string{"diff", "1.3.0", "65.0"}, 1, "releases of different projects"},
+		{[]string{"diff", "65.0", "freebsd-12.2"}, 4, "rdma-core 65.0 → freebsd 12.2: breaking (exit status 4)"},
+		{[]string{"diff", "1.3.0", "freebsd-12.2"}, 1, "releases of different projects"},
 		{[]string{"bump", "1.2.0", "--dry-run"}, 2, "give --project librpma"},
 		{[]string{"bump", "1.2.0", "--dry-run", "--project", "libnone"}, 2, "use one of rdma-core, librpma"},
 		{[]string{"diff", "56.1", "nothing"}, 1, "release nothing is not recorded"},

@@ -125,3 +125,37 @@ func TestGenerateNeedsEveryModel(t *testing.T) {
 	assert.ErrorContains(t, err, "no model of release 9.0, which headers.lock pins; run make record")
 	assert.NoDirExists(t, tr.at("generated"))
 }
+
+// TestPinFrom: the headers of a project for another system, which no archive has, are pinned from its source tree, copied
+// from it, and otherwise not missed.
+func TestPinFrom(t *testing.T) {
+	tr, _ := pinnedTree(t)
+	src := t.TempDir()
+	for _, file := range []string{"libibverbs/verbs.h", "libibverbs/opcode.h", "libibverbs/sa.h", "librdmacm/ib.h",
+		"librdmacm/rdma_cma.h", "librdmacm/rdma_verbs.h"} {
+		path := filepath.Join(src, "contrib/ofed", file)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte("/* "+file+" */\n"), 0o644))
+	}
+	pin := pinCmd{Project: "freebsd", Release: "99.1", Version: "99.1"}
+	assert.ErrorContains(t, pin.Run(tr), "needs --from DIR")
+	pin.From = src
+	require.NoError(t, pin.Run(tr))
+	lock, err := tr.lock()
+	require.NoError(t, err)
+	rel := lock.Primary("freebsd")
+	require.NotNil(t, rel)
+	require.Len(t, rel.Packages[0].Headers, 6)
+	assert.Equal(t, fetch.File{Name: "infiniband/ib.h",
+		Sum: fmt.Sprintf("%x", sha256.Sum256([]byte("/* librdmacm/ib.h */\n")))}, rel.Packages[0].Headers[3])
+	assert.Equal(t, []string{"none"}, rel.Suites)
+
+	require.NoError(t, (&headersCmd{Release: []string{"freebsd-99.1"}}).Run(tr), "not cached, and not an error")
+	assert.ErrorIs(t, fetch.Verify(tr.cache(), rel), fetch.ErrNotCached)
+	require.NoError(t, (&headersCmd{From: src}).Run(tr))
+	require.NoError(t, fetch.Verify(tr.cache(), rel))
+	require.NoError(t, os.Remove(filepath.Join(src, "contrib/ofed/librdmacm/ib.h")))
+	pin.Release = "99.2"
+	assert.ErrorContains(t, pin.Run(tr), "infiniband/ib.h")
+	assert.ErrorContains(t, (&pinCmd{Project: "rdma-core", Release: "9.1", Version: "9.1-1"}).Run(tr), "--suite or --from")
+}
