@@ -37,6 +37,7 @@ var builderKinds = []struct {
 	{ibv.QPT_UD, []ibv.WROpcode{ibv.WR_SEND, ibv.WR_SEND_WITH_IMM}},
 	{ibv.QPT_XRC_SEND, connectedOps},
 	{ibv.QPT_DRIVER, connectedOps},
+	{ibv.QPT_RAW_PACKET, []ibv.WROpcode{ibv.WR_SEND, ibv.WR_TSO}},
 }
 
 var connectedOps = []ibv.WROpcode{ibv.WR_SEND, ibv.WR_SEND_WITH_IMM, ibv.WR_SEND_WITH_INV, ibv.WR_RDMA_WRITE,
@@ -67,9 +68,12 @@ func sameBuilders(t *testing.T, e *Emulated, seeds int) {
 	program, record := testProgram(t, e, "."), filepath.Join(t.TempDir(), "record")
 	results := filepath.Join(t.TempDir(), "results")
 	for range seeds {
-		for i := range builderKinds {
+		for i, k := range builderKinds {
 			seed := strconv.FormatUint(uint64(rand.Uint32()), 10)
-			for _, live := range []string{"", "live"} {
+			for _, live := range []string{"", "live", "no headers"} {
+				if live == "no headers" && k.kind != ibv.QPT_RAW_PACKET {
+					continue
+				}
 				var texts [2]string
 				for j, path := range []string{pathC, pathNative} {
 					cmd := e.Command(t.Context(), program, "-test.run=^TestNativeBuilders$")
@@ -77,6 +81,9 @@ func sameBuilders(t *testing.T, e *Emulated, seeds int) {
 						"GOVERBS_RECORD="+record, envKind+"="+strconv.Itoa(i))
 					if live == "" {
 						cmd.Env = append(cmd.Env, "GOVERBS_EMULATED_STILL=1")
+					}
+					if live == "no headers" {
+						cmd.Env = append(cmd.Env, "GOVERBS_EMULATED_NO_INLINE=1")
 					}
 					out, err := cmd.CombinedOutput()
 					require.NoError(t, err, "%s, %s: %s", path, e.libraries.Release, out)
@@ -106,12 +113,14 @@ type builders struct {
 	ah   *ibv.AH
 	x    *ibv.QPEx
 	dv   *mlx5dv.QPEx
+	wrs  *[3]ibv.SendWR
+	of   *[3][buildersSGEs]ibv.SGE // of wrs
 	sges *[buildersSGEs]ibv.SGE
 	bufs *[buildersSGEs]ibv.DataBuf
 	bind *ibv.MWBindInfo
 }
 
-const buildersDepth, buildersSGEs, buildersInline = 48, 3, 100
+const buildersDepth, buildersSGEs, buildersInline, buildersHeader = 48, 3, 100, 64
 
 func insideBuilders(t *testing.T) {
 	seed, err := strconv.ParseUint(os.Getenv(envSeed), 10, 32)
@@ -156,6 +165,8 @@ func (b *builders) create() {
 	at := c.memory()
 	b.sges = (*[buildersSGEs]ibv.SGE)(unsafe.Add(at, callsSize))
 	b.bufs = (*[buildersSGEs]ibv.DataBuf)(unsafe.Add(at, callsSize+1024))
+	b.wrs = (*[3]ibv.SendWR)(unsafe.Add(at, callsSize+3072))
+	b.of = (*[3][buildersSGEs]ibv.SGE)(unsafe.Add(at, callsSize+4096))
 	b.bind = (*ibv.MWBindInfo)(unsafe.Add(at, callsSize+2048))
 	var err error
 	b.mr, err = verbs.RegMR(b.pd, callsAt, callsSize, ibv.ACCESS_LOCAL_WRITE|ibv.ACCESS_MW_BIND)
@@ -173,6 +184,10 @@ func (b *builders) create() {
 	for _, op := range b.ops {
 		a.SendOpsFlags |= ibv.WRBuilder(op).SendOps
 	}
+	if b.kind == ibv.QPT_RAW_PACKET {
+		a.MaxTSOHeader = buildersHeader
+		a.CompMask |= ibv.QP_INIT_ATTR_MAX_TSO_HEADER
+	}
 	var qp *ibv.QP
 	if b.kind == ibv.QPT_DRIVER {
 		qp, err = libmlx5.CreateQP(b.context, a, &mlx5dv.QPInitAttr{CompMask: mlx5dv.QP_INIT_ATTR_MASK_DC,
@@ -187,8 +202,10 @@ func (b *builders) create() {
 	require.NoError(t, err)
 	b.dv, err = libmlx5.QPExFromIBVQPEx(b.x)
 	require.NoError(t, err)
-	b.complete(0, "RESET") // an empty list
-	b.post(0, "INIT", 1)   // posts nothing before RTS
+	b.complete(0, "an empty list")
+	if b.kind != ibv.QPT_RAW_PACKET { // libmlx5 crashes if the packet needs a checksum
+		b.post(0, "before RTS", 1)
+	}
 	b.connect()
 }
 
@@ -220,6 +237,8 @@ func (b *builders) masks() map[ibv.QPState]ibv.QPAttrMask {
 		return map[ibv.QPState]ibv.QPAttrMask{ibv.QPS_INIT: init | ibv.QP_QKEY, ibv.QPS_RTS: ibv.QP_SQ_PSN}
 	case ibv.QPT_DRIVER:
 		return map[ibv.QPState]ibv.QPAttrMask{ibv.QPS_INIT: init, ibv.QPS_RTR: ibv.QP_PATH_MTU, ibv.QPS_RTS: reliable}
+	case ibv.QPT_RAW_PACKET:
+		return map[ibv.QPState]ibv.QPAttrMask{ibv.QPS_INIT: ibv.QP_PORT}
 	case ibv.QPT_UC:
 		return map[ibv.QPState]ibv.QPAttrMask{ibv.QPS_INIT: init | ibv.QP_ACCESS_FLAGS, ibv.QPS_RTR: rtr,
 			ibv.QPS_RTS: ibv.QP_SQ_PSN}
@@ -228,7 +247,60 @@ func (b *builders) masks() map[ibv.QPState]ibv.QPAttrMask {
 		ibv.QPS_RTR: rtr | ibv.QP_MAX_DEST_RD_ATOMIC | ibv.QP_MIN_RNR_TIMER, ibv.QPS_RTS: reliable}
 }
 
-func (b *builders) posts(step, n int) { b.post(step, "posts", n) }
+// posts posts a list by ibv_wr_*, or some packets by ibv_post_send.
+func (b *builders) posts(step, n int) {
+	if b.kind == ibv.QPT_RAW_PACKET && b.r.IntN(2) == 0 {
+		b.list(step, n)
+	} else {
+		b.post(step, "posts", n)
+	}
+}
+
+// list posts a list of n packets. libmlx5 skips data of a segmented one after another one.
+func (b *builders) list(step, n int) {
+	if segmented := n == 1 && b.r.IntN(2) == 0; segmented {
+		b.wrs[0] = ibv.SendWR{Opcode: ibv.WR_TSO}
+		*b.wrs[0].TSO() = b.segments()
+	} else {
+		for i := range n {
+			b.wrs[i] = ibv.SendWR{Opcode: ibv.WR_SEND}
+		}
+	}
+	for i := range n {
+		w := &b.wrs[i]
+		if w.WRID = uint64(10*step + i); i > 0 {
+			b.wrs[i-1].Next = ibv.PtrTo(w)
+		}
+		w.SendFlags = b.flags()
+		inline, count := b.buffers(w.Opcode)
+		if inline {
+			w.SendFlags |= ibv.SEND_INLINE
+		}
+		b.of[i] = *b.sges
+		w.SGList, w.NumSGE = ibv.PtrTo(&b.of[i][0]), int32(count)
+	}
+	var bad ibv.Ptr[ibv.SendWR]
+	require.NoError(b.t, verbs.PostSend(&b.x.QPBase, &b.wrs[0], &bad))
+	fmt.Fprintf(b.out, "%d: list\n", step)
+}
+
+// segments returns a header and the size of the data after it.
+func (b *builders) segments() ibv.SendTSO {
+	return ibv.SendTSO{Hdr: uintptr(callsAt + b.r.IntN(1000)), HdrSz: uint16(14 + b.r.IntN(buildersHeader-13)),
+		MSS: uint16(1 + b.r.IntN(2000))}
+}
+
+func (b *builders) flags() ibv.SendFlags {
+	f := []ibv.SendFlags{0, ibv.SEND_SIGNALED, ibv.SEND_FENCE, ibv.SEND_SOLICITED,
+		ibv.SEND_SIGNALED | ibv.SEND_FENCE | ibv.SEND_SOLICITED}[b.r.IntN(5)]
+	if b.live {
+		f |= ibv.SEND_SIGNALED
+	}
+	if b.kind == ibv.QPT_RAW_PACKET && b.r.IntN(2) == 0 {
+		f |= ibv.SEND_IP_CSUM
+	}
+	return f
+}
 
 // post posts a list of n requests.
 func (b *builders) post(step int, what string, n int) {
@@ -262,11 +334,7 @@ func (b *builders) end(step int, what string) {
 func (b *builders) request(id uint64) {
 	check := func(err error) { b.t.Helper(); require.NoError(b.t, err) }
 	r, x := b.r, b.x
-	x.WRID, x.WRFlags = id, []ibv.SendFlags{0, ibv.SEND_SIGNALED, ibv.SEND_FENCE, ibv.SEND_SOLICITED,
-		ibv.SEND_SIGNALED | ibv.SEND_FENCE | ibv.SEND_SOLICITED}[r.IntN(5)]
-	if b.live {
-		x.WRFlags |= ibv.SEND_SIGNALED
-	}
+	x.WRID, x.WRFlags = id, b.flags()
 	op := b.ops[r.IntN(len(b.ops))]
 	rkey, remote, imm := r.Uint32(), r.Uint64(), ibv.BE32(r.Uint32())
 	address := true
@@ -287,6 +355,9 @@ func (b *builders) request(id uint64) {
 		check(verbs.WRAtomicCmpSwp(x, rkey, remote, r.Uint64(), r.Uint64()))
 	case ibv.WR_ATOMIC_FETCH_AND_ADD:
 		check(verbs.WRAtomicFetchAdd(x, rkey, remote, r.Uint64()))
+	case ibv.WR_TSO:
+		s := b.segments()
+		check(verbs.WRSendTSO(x, s.Hdr, s.HdrSz, s.MSS))
 	case ibv.WR_LOCAL_INV:
 		check(verbs.WRLocalInv(x, rkey))
 		return
@@ -322,27 +393,44 @@ func (b *builders) address() {
 	}
 }
 
-// data sets the data of the last request.
-func (b *builders) data(op ibv.WROpcode) {
-	check := func(err error) { b.t.Helper(); require.NoError(b.t, err) }
-	r, x := b.r, b.x
-	inline := op != ibv.WR_RDMA_READ && op != ibv.WR_ATOMIC_CMP_AND_SWP && op != ibv.WR_ATOMIC_FETCH_AND_ADD &&
+// buffers chooses n buffers for a request. A packet has at least the 18 bytes of headers that it contains itself, and
+// more in one buffer, because libmlx5 sends the headers twice otherwise.
+func (b *builders) buffers(op ibv.WROpcode) (inline bool, n int) {
+	r := b.r
+	inline = op != ibv.WR_RDMA_READ && op != ibv.WR_ATOMIC_CMP_AND_SWP && op != ibv.WR_ATOMIC_FETCH_AND_ADD &&
 		r.IntN(2) == 0
-	n := r.IntN(buildersSGEs + 1)
+	n = r.IntN(buildersSGEs + 1)
+	if b.kind == ibv.QPT_RAW_PACKET {
+		n = max(n, 1)
+	}
 	for i := range n {
 		length := uint32(r.IntN(3) * r.IntN(1000))
 		if inline {
 			length = uint32(r.IntN(3) * r.IntN(buildersInline/buildersSGEs/2))
 		}
+		if b.kind == ibv.QPT_RAW_PACKET && (i == 0 || i == 1 && b.sges[0].Length < 18) {
+			length += 19
+			if i == 0 && n > 1 {
+				length -= uint32(r.IntN(19))
+			}
+		}
 		b.sges[i] = ibv.SGE{Addr: callsAt + uint64(r.IntN(callsSize/2)), Length: length, LKey: r.Uint32()}
 		b.bufs[i] = ibv.DataBuf{Addr: uintptr(b.sges[i].Addr), Length: uint64(length)}
 	}
+	return inline, n
+}
+
+// data sets the data of the last request.
+func (b *builders) data(op ibv.WROpcode) {
+	check := func(err error) { b.t.Helper(); require.NoError(b.t, err) }
+	x := b.x
+	inline, n := b.buffers(op)
 	switch {
 	case inline && n == 1:
 		check(verbs.WRSetInlineData(x, b.bufs[0].Addr, b.bufs[0].Length))
 	case inline:
 		check(verbs.WRSetInlineDataList(x, uint64(n), &b.bufs[0]))
-	case n == 1:
+	case n == 1 && op != ibv.WR_TSO: // libmlx5 may write an entry after the end of the ring
 		check(verbs.WRSetSGE(x, b.sges[0].LKey, b.sges[0].Addr, b.sges[0].Length))
 	default:
 		check(verbs.WRSetSGEList(x, uint64(n), &b.sges[0]))

@@ -59,6 +59,12 @@ func (c *context) createQP(td driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.IB
 // newQP creates a queue pair, and sets the capacities in attr. One of type XRC_RECV is in xrcd, others are in p.
 func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInitAttr, create driver.CreateQP) (uint64,
 	runtime.Errno) {
+	return b.newQPWith(c, p, xrcd, attr, create, nil)
+}
+
+// newQPWith is newQP by the extended command, unless flags is nil.
+func (b *Backend) newQPWith(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInitAttr, create driver.CreateQP,
+	flags *ibv.QPCreateFlags) (uint64, runtime.Errno) {
 	sends := attr.QPType != ibv.QPT_XRC_RECV
 	receives := sends && attr.QPType != ibv.QPT_XRC_SEND
 	if _, ok := c.own.(driver.XRC); !ok && !receives {
@@ -110,6 +116,9 @@ func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInit
 		free(b, record)
 	}
 	command := command(c, uapi.IB_USER_VERBS_CMD_CREATE_QP, &in, &out, &sent)
+	if flags != nil {
+		command = extendedCreation(c, &in, &out, *flags, &sent)
+	}
 	var td driver.TD
 	if p != nil && p.td != nil {
 		td = p.td.own
@@ -142,6 +151,21 @@ func (b *Backend) newQP(c *context, p *domain, xrcd *xrcDomain, attr *ibv.QPInit
 	}
 	b.enter(addressOf(record), q)
 	return addressOf(record), 0
+}
+
+// extendedCreation is command for the extended command.
+func extendedCreation(c *context, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp, flags ibv.QPCreateFlags,
+	sent *bool) driver.Command {
+	return func(driverIn, driverOut []byte) syscall.Errno {
+		x := uapi.IBUverbsExCreateQP{UserHandle: in.UserHandle, PDHandle: in.PDHandle, SendCQHandle: in.SendCQHandle,
+			RecvCQHandle: in.RecvCQHandle, SRQHandle: in.SRQHandle, MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR,
+			MaxSendSGE: in.MaxSendSGE, MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData, SQSigAll: in.SQSigAll,
+			QPType: in.QPType, IsSRQ: in.IsSRQ, CreateFlags: uapi.IBUverbsQPCreateFlags(flags)}
+		var answer uapi.IBUverbsExCreateQPResp
+		errno := command(c, extended(uapi.IB_USER_VERBS_EX_CMD_CREATE_QP), &x, &answer, sent)(driverIn, driverOut)
+		*out = answer.Base
+		return errno
+	}
 }
 
 func (c *context) destroyQP(handle uint32) (uapi.IBUverbsDestroyQPResp, syscall.Errno) {
@@ -241,6 +265,9 @@ func (b *Backend) modifyQP(a []uint64) syscall.Errno {
 		q.record.QPBase.State = attr.QPState
 		if attr.QPState == ibv.QPS_RESET {
 			q.own.Reset()
+		}
+		if r, ok := q.own.(driver.Receiver); ok && attr.QPState == ibv.QPS_RTR {
+			r.Ready()
 		}
 	}
 	return errno

@@ -46,6 +46,10 @@ func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.Cre
 	if _, ok := c.own.(driver.XRC); ok {
 		known |= ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_XRCD
 	}
+	x, extends := c.own.(driver.ExtendedQPs)
+	if extends {
+		known |= x.Attributes(attr.QPType)
+	}
 	if attr.CompMask&^known != 0 {
 		return 0, syscall.EOPNOTSUPP
 	}
@@ -67,7 +71,7 @@ func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.Cre
 	if p == nil || p.context != c {
 		return 0, syscall.EINVAL
 	}
-	qp, errno := b.newQP(c, p, nil, base, create)
+	qp, errno := b.newQPWith(c, p, nil, base, create, extendedFlags(attr))
 	if errno != 0 || ops == 0 {
 		return qp, errno
 	}
@@ -75,6 +79,14 @@ func (b *Backend) makeQPEx(c *context, attr *ibv.QPInitAttrEx, create driver.Cre
 	q.build = q.own.(driver.ExtendedQP).Builder()
 	q.record.fill(&b.slots.builder, ops)
 	return qp, 0
+}
+
+// extendedFlags returns the flags of the kernel's extended command for a queue pair, or nil for the other command.
+func extendedFlags(attr *ibv.QPInitAttrEx) *ibv.QPCreateFlags {
+	if attr.CompMask&ibv.QP_INIT_ATTR_CREATE_FLAGS == 0 {
+		return nil
+	}
+	return &attr.CreateFlags
 }
 
 // executes checks operations that not every kernel has.
@@ -110,7 +122,7 @@ func (r *qpRecord) fill(slots *ibv.QPEx, ops ibv.QPCreateSendOpsFlags) {
 		{&r.WRAtomicCmpSwp, ibv.QP_EX_WITH_ATOMIC_CMP_AND_SWP},
 		{&r.WRAtomicFetchAdd, ibv.QP_EX_WITH_ATOMIC_FETCH_AND_ADD}, {&r.WRLocalInv, ibv.QP_EX_WITH_LOCAL_INV},
 		{&r.WRBindMW, ibv.QP_EX_WITH_BIND_MW}, {&r.WRFlush, ibv.QP_EX_WITH_FLUSH},
-		{&r.WRAtomicWrite, ibv.QP_EX_WITH_ATOMIC_WRITE},
+		{&r.WRAtomicWrite, ibv.QP_EX_WITH_ATOMIC_WRITE}, {&r.WRSendTSO, ibv.QP_EX_WITH_TSO},
 	} {
 		if ops&f.op == 0 {
 			*f.slot = 0
@@ -225,6 +237,14 @@ func (b *Backend) fillBuilders(set func(*ibv.FuncPtr, runtime.SlotFunc)) {
 			return
 		}
 		w.Datagram(h.record.Part(), uint32(qpn), uint32(qkey))
+	}))
+	set(&f.WRSendTSO, b.builder(func(x *ibv.QPEx, w driver.Builder, header, size, mss, _, _ uint64) {
+		t, ok := w.(driver.TSOBuilder)
+		if !ok || header == 0 {
+			w.Fail(syscall.EINVAL)
+			return
+		}
+		t.TSO(x, listAt[byte](header, int(uint16(size))), uint16(mss))
 	}))
 	set(&f.WRSetXRCSRQN, b.builder(func(_ *ibv.QPEx, w driver.Builder, srqn, _, _, _, _ uint64) {
 		if x, ok := w.(driver.XRCBuilder); ok {

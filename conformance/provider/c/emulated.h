@@ -274,6 +274,7 @@ struct request {
 	int pieces;
 	struct piece piece[PIECES];
 	uint32_t inlined; // bytes of inline data
+	uint16_t header, segment; // raw packets: bytes of inline data in each packet, and bytes of further data, or 0
 	uint8_t data[INLINE_BYTES];
 
 	uint8_t opcode; // native opcode, index and size, repeated in the completion
@@ -341,6 +342,7 @@ struct driver {
 	uint32_t target;       // additional bit in the numbers of XRC receivers
 	uint32_t datagram;     // maximum size of a datagram
 	uint64_t device_memory; // for programs, in bytes
+	bool packets;          // its queue pairs send raw packets
 	bool no_reset;         // its provider does not reset counters
 	bool timestamps;       // in completions, in nanoseconds
 	bool dynamic;          // has dynamic connections
@@ -415,6 +417,7 @@ extern const struct command memory_commands[];
 int dm_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
 
 // flow.c
+bool steered(const struct qp *); // does it have a rule?
 int counters_ioctl(struct file *, struct ib_uverbs_ioctl_hdr *);
 extern const struct command flow_commands[];
 

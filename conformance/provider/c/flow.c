@@ -91,6 +91,18 @@ static int take_points(struct call *c, struct counters *n)
 	return 0;
 }
 
+static const struct qp *wanted;
+static bool found;
+
+static void look_at(void *o) { found |= ((struct flow *)o)->qp == wanted; }
+
+bool steered(const struct qp *qp)
+{
+	wanted = qp, found = false;
+	each(FLOW, look_at);
+	return found;
+}
+
 static int create_flow(struct call *c)
 {
 	struct ib_uverbs_create_flow q;

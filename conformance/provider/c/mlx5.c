@@ -21,7 +21,7 @@ static const struct ib_uverbs_query_device_resp device = {
 	.max_srq = 1 << 14, .max_srq_wr = (1 << 15) - 1,
 	.max_srq_sge = 31, .max_pkeys = 1, .local_ca_ack_delay = 16, .phys_port_cnt = 1,
 	.device_cap_flags = IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-		IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC,
+		IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC | IBV_DEVICE_RAW_IP_CSUM,
 };
 
 static const struct ib_uverbs_query_port_resp port = {
@@ -70,16 +70,21 @@ static int get_context(struct call *c)
 		.qp_tab_size = 1 << 14, .bf_reg_size = 512, .cache_line_size = 64, .max_sq_desc_sz = 1024,
 		.max_rq_desc_sz = 512, .max_send_wqebb = MOST_REQUESTS, .max_recv_wr = MOST_REQUESTS,
 		.max_srq_recv_wr = MOST_REQUESTS, .num_ports = 1,
-		.response_length = sizeof r, .cqe_version = !getenv("GOVERBS_EMULATED_OLD"), .cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+		.response_length = sizeof r, .cqe_version = !getenv("GOVERBS_EMULATED_OLD"), .cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_CREATE_AH |
+			MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
+		.eth_min_inline = getenv("GOVERBS_EMULATED_NO_INLINE") ? MLX5_USER_INLINE_MODE_NONE : MLX5_USER_INLINE_MODE_L2,
 		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
 		.log_uar_size = 12, .num_uars_per_page = 1, // no tot_bfregs: doorbell pages are allocated one by one
 	};
 	return answer_driver(c, &r, sizeof r);
 }
 
+enum { MOST_SEGMENTED = 1 << 12 };
+
 static int query_device(struct call *c)
 {
-	struct mlx5_ib_query_device_resp r = {.response_length = sizeof r};
+	struct mlx5_ib_query_device_resp r = {.response_length = sizeof r,
+		.tso_caps = {.max_tso = MOST_SEGMENTED, .supported_qpts = 1 << IBV_QPT_RAW_PACKET}};
 	return answer_driver(c, &r, sizeof r);
 }
 
@@ -161,12 +166,14 @@ static int create_qp(struct call *c, struct qp *qp)
 	qp->rq = address(q.buf_addr);
 	qp->rq_wqes = q.rq_wqe_count, qp->rq_stride = 1u << q.rq_wqe_shift;
 	qp->sq = qp->rq + ((uint64_t)qp->rq_wqes << q.rq_wqe_shift);
+	if (qp->type == IBV_QPT_RAW_PACKET)
+		qp->sq = address(q.sq_buf_addr);
 	qp->sq_blocks = q.sq_wqe_count;
 	qp->record = (volatile uint32_t *)address(q.db_addr);
 	qp->user_index = q.uidx;
 	if (qp->rq_wqes)
 		qp->attr.max_recv_wr = qp->rq_wqes; // reported by queries
-	if (q.flags & MLX5_QP_FLAG_SCATTER_CQE && qp->recv_cq && qp->type != IBV_QPT_UD)
+	if (q.flags & MLX5_QP_FLAG_SCATTER_CQE && qp->recv_cq && qp->type != IBV_QPT_UD && qp->type != IBV_QPT_RAW_PACKET)
 		qp->scatter = qp->recv_cq->entry_size == 128 ? 64 : 32;
 	struct mlx5_ib_create_qp_resp r = {0};
 	return answer_driver(c, &r, sizeof r);
@@ -279,6 +286,7 @@ static int mlx5_ioctl(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 const struct driver mlx5 = {
 	.name = "mlx5", .device = &device, .port = &port, .gids = gids, .gid_count = sizeof gids / sizeof *gids,
 	.most_numbers = 0xffffff, .datagram = 4096, .device_memory = 1 << 17, .alloc_dm = alloc_dm, .timestamps = true, .dynamic = true,
+	.packets = true,
 	.release = release, .get_context = get_context,
 	.query_device = query_device, .alloc_pd = alloc_pd, .create_ah = create_ah, .create_cq = create_cq,
 	.resize_cq = resize_cq, .create_srq = create_srq, .create_qp = create_qp, .target_ready = target_ready, .record_qp = record_queues,

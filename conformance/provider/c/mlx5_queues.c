@@ -106,7 +106,7 @@ static enum operation operation_of(uint8_t opcode)
 {
 	switch (opcode) {
 	case MLX5_OPCODE_NOP: return OP_NONE;
-	case MLX5_OPCODE_SEND: case MLX5_OPCODE_SEND_IMM: case MLX5_OPCODE_SEND_INVAL: return OP_SEND;
+	case MLX5_OPCODE_SEND: case MLX5_OPCODE_SEND_IMM: case MLX5_OPCODE_SEND_INVAL: case MLX5_OPCODE_TSO: return OP_SEND;
 	case MLX5_OPCODE_RDMA_WRITE: case MLX5_OPCODE_RDMA_WRITE_IMM: return OP_WRITE;
 	case MLX5_OPCODE_RDMA_READ: return OP_READ;
 	case MLX5_OPCODE_ATOMIC_CS: return OP_COMPARE_SWAP;
@@ -123,12 +123,29 @@ static void read_inline(struct request *r, const uint8_t *at, const uint8_t *end
 	uint32_t length;
 	memcpy(&length, at, sizeof length);
 	length = be32toh(length) & ~MLX5_INLINE_SEG;
-	if (length > (size_t)(end - at) - sizeof length || length > INLINE_BYTES) {
+	if (length > (size_t)(end - at) - sizeof length || length > INLINE_BYTES - r->inlined) {
 		r->operation = OP_UNKNOWN;
 		return;
 	}
-	memcpy(r->data, at + sizeof length, length);
-	r->inlined = length;
+	memcpy(r->data + r->inlined, at + sizeof length, length);
+	r->inlined += length;
+}
+
+// read_packet reads the Ethernet segment of a packet, and returns its end.
+static const uint8_t *read_packet(struct request *r, const uint8_t *at, const uint8_t *end)
+{
+	const struct mlx5_wqe_eth_seg *s = (const void *)at;
+	r->inlined = be16toh(s->inline_hdr_sz);
+	if (r->inlined > end - s->inline_hdr_start) {
+		r->operation = OP_UNKNOWN, r->inlined = 0;
+		return end;
+	}
+	memcpy(r->data, s->inline_hdr_start, r->inlined);
+	if (r->opcode == MLX5_OPCODE_TSO)
+		r->header = r->inlined, r->segment = be16toh(s->mss);
+	enum { START = offsetof(struct mlx5_wqe_eth_seg, inline_hdr) };
+	uint32_t rest = r->inlined > 2 ? r->inlined - 2 : 0;
+	return at + START + (rest + UNIT - 1) / UNIT * UNIT;
 }
 
 // read_binding reads the change of a memory key's context that binds or unbinds a window. A mask selects the valid
@@ -194,6 +211,8 @@ bool mlx5_next_send(struct qp *qp, struct request *r)
 			r->to_key = be32toh(av.key.qkey.qkey);
 		at += sizeof av;
 	}
+	if (qp->type == IBV_QPT_RAW_PACKET)
+		at = read_packet(r, at, end);
 	if (qp->type == IBV_QPT_XRC_SEND && r->operation != OP_BIND) {
 		uint32_t number; // shared receive queue
 		memcpy(&number, at, sizeof number);
@@ -292,6 +311,8 @@ bool mlx5_complete(struct cq *cq, const struct completion *c)
 			e.imm_inval_pkey = c->request->immediate;
 		if (c->request->with_invalidate)
 			e.imm_inval_pkey = htobe32(c->request->immediate);
+		if (c->qp->type == IBV_QPT_RAW_PACKET) // checksums are right
+			e.hds_ip_ext = MLX5_CQE_L3_OK | MLX5_CQE_L4_OK, e.l4_hdr_type_etc = MLX5_CQE_L3_HDR_TYPE_IPV4 << 2;
 		e.flags_rqpn = htobe32((uint32_t)c->global << 28 | (c->qp->type == IBV_QPT_UD ? c->from->number : 0));
 	}
 	if (c->status != OK) {

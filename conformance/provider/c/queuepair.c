@@ -10,7 +10,7 @@
 // Short names for the table below.
 enum {
 	RC = IBV_QPT_RC, UC = IBV_QPT_UC, UD = IBV_QPT_UD, XRC = IBV_QPT_XRC_SEND, XRC_RECV = IBV_QPT_XRC_RECV,
-	SRD = IBV_QPT_DRIVER, // of a scalable driver
+	RAW = IBV_QPT_RAW_PACKET, SRD = IBV_QPT_DRIVER, // of a scalable driver
 	DCI = 0xf0, DCT, // ends of dynamic connections, in the table below
 };
 enum { RESET = IBV_QPS_RESET, INIT = IBV_QPS_INIT, RTR = IBV_QPS_RTR, RTS = IBV_QPS_RTS, ERR = IBV_QPS_ERR };
@@ -137,6 +137,7 @@ static bool offered(uint32_t type)
 {
 	switch (type) {
 	case UD: return true;
+	case RAW: return driver->packets;
 	case SRD: return driver->scalable || driver->dynamic;
 	case RC: case UC: case XRC: case XRC_RECV: return !driver->scalable;
 	}
@@ -251,6 +252,11 @@ static const struct transition {
 	{UC, RTS, RTS, 0, CURRENT | ACCESS | ALT | MIGRATION},
 	{XRC, RTS, RTS, 0, CURRENT | ACCESS | ALT | MIGRATION},
 	{UD, RTS, RTS, 0, CURRENT | QKEY},
+	{RAW, RESET, INIT, PORT, 0},
+	{RAW, INIT, INIT, 0, PORT},
+	{RAW, INIT, RTR, 0, 0},
+	{RAW, RTR, RTS, 0, CURRENT},
+	{RAW, RTS, RTS, 0, CURRENT},
 	{SRD, RESET, INIT, PKEY | PORT | QKEY, 0},
 	{SRD, INIT, INIT, 0, PKEY | PORT | QKEY},
 	{SRD, INIT, RTR, 0, PKEY | QKEY},

@@ -126,7 +126,7 @@ enum status land(struct qp *peer, struct qp *qp, const struct request *r, const 
 	uint64_t skip = peer->type == IBV_QPT_UD ? GLOBAL_ROUTE_HEADER : 0;
 	bool found = open_all(&to, peer, receive.piece, receive.pieces, IBV_ACCESS_LOCAL_WRITE);
 	enum status status = !found ? LOCAL_PROTECTION : to.total < payload->total + skip ? LOCAL_LENGTH : OK;
-	if (peer->type == IBV_QPT_UD && status != OK)
+	if ((peer->type == IBV_QPT_UD || peer->type == IBV_QPT_RAW_PACKET) && status != OK)
 		return DROPPED; // the receive remains posted
 	if (r->with_invalidate && !invalidate(peer, r->immediate))
 		return refused(peer, REMOTE_ACCESS);
@@ -208,7 +208,7 @@ static bool possible(const struct qp *qp, const struct request *r)
 		return r->operation == OP_NONE;
 	if (r->operation == OP_TAGS)
 		return qp->srq && qp->srq->tags;
-	if (qp->type == IBV_QPT_UD)
+	if (qp->type == IBV_QPT_UD || qp->type == IBV_QPT_RAW_PACKET)
 		return r->operation == OP_SEND;
 	return qp->type == IBV_QPT_UC ? !wants_write(r) : !reliable_datagram(qp) || r->operation <= OP_READ;
 }
@@ -228,9 +228,11 @@ enum status carry_out(struct qp *qp, const struct request *r, uint32_t *length)
 			invalidate(qp, r->binding.key) ? OK : WINDOW;
 	if (r->inlined)
 		add(&local, (void *)r->data, r->inlined);
-	else if (!open_all(&local, qp, r->piece, r->pieces, wants_write(r) ? IBV_ACCESS_LOCAL_WRITE : 0))
+	if (!open_all(&local, qp, r->piece, r->pieces, wants_write(r) ? IBV_ACCESS_LOCAL_WRITE : 0))
 		return LOCAL_PROTECTION;
 	*length = local.total;
+	if (qp->type == IBV_QPT_RAW_PACKET)
+		return send_packets(qp, r, &local);
 	bool atomic = r->operation == OP_COMPARE_SWAP || r->operation == OP_FETCH_ADD;
 	if (atomic && local.total != 8 || datagram(qp) && r->operation == OP_SEND && local.total > driver->datagram)
 		return LOCAL_LENGTH;

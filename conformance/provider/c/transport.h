@@ -27,6 +27,9 @@ enum status refused(struct qp *, enum status); // fails the queue pair and raise
 enum status carry_out(struct qp *, const struct request *, uint32_t *length);
 bool may_retry(struct qp *, enum status); // retry the request at the head?
 
+// packets.c
+enum status send_packets(struct qp *, const struct request *, struct memory *data);
+
 // tags.c
 enum status change_tags(struct qp *, const struct request *);
 enum status land_tagged(struct qp *, struct qp *from, const struct request *, const struct memory *payload);

@@ -26,6 +26,7 @@ type Builder struct {
 	data    unsafe.Pointer // place of the next segment of data
 	missing parts          // of the request in progress
 	open    bool           // a request is in progress
+	headers bool           // it is a packet whose headers are in the request
 	id      uint64         // its wr_id
 	errno   syscall.Errno
 }
@@ -114,7 +115,7 @@ func (b *Builder) begin(h head) unsafe.Pointer {
 	}
 	c.OpmodIdxOpcode = be32(p.at&0xffff<<8 | opcodes[h.op])
 	p.fence, p.opcode, p.units = 0, 0, 1
-	b.id, b.open, b.missing = h.id, true, partData
+	b.id, b.open, b.headers, b.missing = h.id, true, false, partData
 	at := unsafe.Add(p.control, unit)
 	switch q.kind {
 	case ibv.QPT_UD, ibv.QPT_DRIVER:
@@ -166,6 +167,14 @@ func (b *Builder) Message(x *ibv.QPEx, op ibv.WROpcode, immOrKey uint32) {
 func (b *Builder) message(h head, immOrKey uint32) {
 	if h.op == ibv.WR_LOCAL_INV {
 		b.change(h, &ibv.SendBindMW{}, immOrKey)
+		return
+	}
+	if b.q.packets != nil {
+		if h.op == ibv.WR_SEND {
+			b.packet(h, nil, 0)
+		} else {
+			b.Fail(syscall.EINVAL)
+		}
 		return
 	}
 	at := b.begin(h)
@@ -272,15 +281,21 @@ func (b *Builder) SGEs(list []ibv.SGE) {
 		b.Fail(syscall.ENOMEM)
 		return
 	}
+	used, skip, ok := b.takeHeaders(len(list), func(i int) (uintptr, uint64) {
+		return uintptr(list[i].Addr), uint64(list[i].Length)
+	})
+	if !ok {
+		return
+	}
 	at := b.data
-	for i := range list {
-		e := &list[i]
+	for _, e := range list[used:] {
 		if e.Length == 0 {
 			continue
 		}
 		at = b.q.wrap(at)
-		*(*mlx5dv.MLX5WQEDataSeg)(at) = mlx5dv.MLX5WQEDataSeg{ByteCount: be32(e.Length), LKey: be32(e.LKey),
-			Addr: be64(e.Addr)}
+		*(*mlx5dv.MLX5WQEDataSeg)(at) = mlx5dv.MLX5WQEDataSeg{ByteCount: be32(e.Length - skip), LKey: be32(e.LKey),
+			Addr: be64(e.Addr + uint64(skip))}
+		skip = 0
 		at = unsafe.Add(at, unit)
 		b.p.units++
 	}
@@ -300,8 +315,13 @@ func (b *Builder) inline(n int, buffer func(i int) (address uintptr, length uint
 	q := b.q
 	at := unsafe.Add(b.data, inlineHead)
 	total := uint64(0)
-	for i := range n {
+	used, skip, ok := b.takeHeaders(n, buffer)
+	if !ok {
+		return
+	}
+	for i := used; i < n; i++ {
 		address, length := buffer(i)
+		address, length, skip = address+uintptr(skip), length-uint64(skip), 0
 		if total += length; length > uint64(q.inline) || total > uint64(q.inline) {
 			b.Fail(syscall.ENOMEM)
 			return

@@ -21,7 +21,9 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	number := host32(e.SOPDropQPN) & 0xffffff
 	p := q.pair(number)
 	if p == nil && isReceive(e.OpOwn>>4) {
-		p = q.targets[host32(e.SRQNUIdx)&0xffffff]
+		if p = q.targets[host32(e.SRQNUIdx)&0xffffff]; p != nil && p.c != nil {
+			number = p.c.QPNum // the receive queue of raw packets has another number
+		}
 	}
 	switch {
 	case number == noQueuePair:
@@ -63,6 +65,12 @@ func (q *completionQueue) read(e *mlx5dv.MLX5CQE64, wc *ibv.WC) outcome {
 	return read
 }
 
+// checksummed reports whether the device found the checksums of an IPv4 packet correct.
+func checksummed(e *mlx5dv.MLX5CQE64) bool {
+	const both = mlx5dv.MLX5_CQE_L3_OK | mlx5dv.MLX5_CQE_L4_OK
+	return *e.HDSIPExt()&both == both && *e.L4HdrTypeEtc()>>2&3 == mlx5dv.MLX5_CQE_L3_HDR_TYPE_IPV4
+}
+
 // extend sets the fields that libmlx5's extended completion queues return. All except the status and the opcode come
 // from the device's completion, regardless of its type.
 func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
@@ -70,7 +78,7 @@ func extend(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 		return
 	}
 	flags := host32(*e.FlagsRQPN())
-	wc.WCFlags = 0
+	wc.WCFlags &= ibv.WC_IP_CSUM_OK
 	if flags>>28&3 != 0 {
 		wc.WCFlags = ibv.WC_GRH
 	}
@@ -116,6 +124,8 @@ func (q *sendQueue) completed(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 		wc.Opcode = ibv.WC_SEND
 	case mlx5dv.MLX5_OPCODE_SEND, mlx5dv.MLX5_OPCODE_SEND_INVAL:
 		wc.Opcode = ibv.WC_SEND
+	case mlx5dv.MLX5_OPCODE_TSO:
+		wc.Opcode = ibv.WC_TSO
 	case mlx5dv.MLX5_OPCODE_RDMA_READ:
 		wc.Opcode, wc.ByteLen = ibv.WC_RDMA_READ, host32(e.ByteCnt)
 		length = wc.ByteLen
@@ -156,6 +166,9 @@ func (p *queuePair) received(e *mlx5dv.MLX5CQE64, wc *ibv.WC) {
 	case mlx5dv.MLX5_CQE_RESP_SEND_INV:
 		wc.WCFlags |= ibv.WC_WITH_INV
 		*wc.InvalidatedRKey() = host32(e.ImmInvalPKey)
+	}
+	if s := p.send.packets; s != nil && s.Checksums && checksummed(e) {
+		wc.WCFlags |= ibv.WC_IP_CSUM_OK
 	}
 	flags := host32(*e.FlagsRQPN()) // 2 bits of routing header, 4 of service level, 24 of the sender's number
 	if flags>>28&3 != 0 {

@@ -31,7 +31,8 @@ type completionQueue struct {
 	number    uint32
 	unknownQP uint32                // number of an unknown queue pair that a completion named, or 0
 	pairs     map[uint32]*queuePair // by number
-	targets   map[uint32]*queuePair // receivers of XRC, by the index of their shared receive queue
+	// targets are receivers of XRC, by the index of their shared receive queue, and of raw packets, by their own
+	targets map[uint32]*queuePair
 	// unnumbered are targets of dynamic connections, which get their number in RTR
 	unnumbered map[*queuePair]bool
 	device     *Queues
@@ -80,6 +81,9 @@ func (q *completionQueue) add(p *queuePair) {
 	} else {
 		q.pairs[p.c.QPNum] = p
 	}
+	if s := p.send.packets; s != nil {
+		q.targets[s.Index] = p
+	}
 	q.last = nil
 }
 
@@ -93,6 +97,9 @@ func (q *completionQueue) remove(p *queuePair) {
 		delete(q.pairs, number)
 	}
 	delete(q.unnumbered, p)
+	if s := p.send.packets; s != nil {
+		delete(q.targets, s.Index)
+	}
 	q.last = nil
 }
 
@@ -256,7 +263,8 @@ func (q *completionQueue) forget(s *sharedQueue) {
 func (p *queuePair) owns(e *mlx5dv.MLX5CQE64) bool {
 	number := host32(e.SOPDropQPN) & 0xffffff
 	if p.c != nil {
-		return number == p.num()
+		return number == p.num() || p.send.packets != nil && isReceive(e.OpOwn>>4) &&
+			host32(e.SRQNUIdx)&0xffffff == p.send.packets.Index
 	}
 	return number != noQueuePair && isReceive(e.OpOwn>>4) && host32(e.SRQNUIdx)&0xffffff == p.srq.index
 }

@@ -91,7 +91,7 @@ func (q *sendQueue) overwritten() (at uint32, is bool) {
 func (q *recvQueue) misused() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.record == nil {
+	if q.record == nil || q.late && q.c.State < ibv.QPS_RTR {
 		return ""
 	}
 	if record := host32(ibv.BE32(atomic.LoadUint32(q.record))); record != q.posted&0xffff {

@@ -112,8 +112,9 @@ func (d *Queues) NewXRC(c *ibv.SRQ, out *mlx5dv.SRQ, cap ibv.SRQAttr, cq *ibv.CQ
 
 // QP returns the path of a queue pair. cap contains the capacities that ibv_create_qp has returned.
 func (d *Queues) QP(c *ibv.QP, cap ibv.QPCap, everyOne bool, flags ibv.QPCreateFlags) (datapath.Queue, error) {
-	if reason := kinds[c.QPType]; reason != "" {
-		return nil, unable("ibv_create_qp", reason)
+	if c.QPType == ibv.QPT_RAW_PACKET && d.initObj != nil {
+		return nil, unable("ibv_create_qp", "the data path in Go supports type RAW_PACKET only on devices of package "+
+			"native: libmlx5 overwrites the doorbell record of its receives")
 	}
 	if flags&ibv.QP_CREATE_SOURCE_QPN != 0 {
 		return nil, unable("ibv_create_qp_ex", "the data path in Go does not support IBV_QP_CREATE_SOURCE_QPN: "+
@@ -150,6 +151,18 @@ func (d *Queues) NewQP(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, 
 		q.send.address = address
 		q.send.init(q, out, cap, everyOne, d.use(q, out))
 		q.recv.init(q, out, cap)
+		q.builder.q = &q.send
+	})
+}
+
+// NewPackets is NewQP for a raw packet queue pair.
+func (d *Queues) NewPackets(c *ibv.QP, out *mlx5dv.QP, cap ibv.QPCap, everyOne bool, packets Packets) (datapath.Queue,
+	error) {
+	return d.newQP(c, func(q *queuePair) {
+		q.send.packets = &packets
+		q.send.init(q, out, cap, everyOne, d.use(q, out))
+		q.recv.init(q, out, cap)
+		q.recv.late = true
 		q.builder.q = &q.send
 	})
 }
@@ -192,11 +205,6 @@ func forget[C, Q comparable](mu *sync.Mutex, table map[C]Q, c C, q Q) {
 	if table[c] == q {
 		delete(table, c)
 	}
-}
-
-// kinds contains the unsupported types of queue pairs, with reasons.
-var kinds = map[ibv.QPType]string{
-	ibv.QPT_RAW_PACKET: "the data path in Go does not support type RAW_PACKET: its requests have headers",
 }
 
 // registerTable contains doorbell registers by address. Queue pairs may share one, even queue pairs of two paths.
@@ -246,6 +254,9 @@ type queuePair struct {
 
 // isTarget reports whether the queue pair is a target of dynamic connections. It has no queues.
 func (q *queuePair) isTarget() bool { return q.send.register == nil }
+
+// Ready is called after the queue pair has moved to RTR.
+func (q *queuePair) Ready() { q.recv.ready() }
 
 // num returns the number, which a target gets while completions may already be polled.
 func (q *queuePair) num() uint32 { return atomic.LoadUint32(&q.c.QPNum) }

@@ -24,6 +24,7 @@ type recvQueue struct {
 	ids            []uint64      // wr_ids by slot
 	record         *uint32
 	passed         passed
+	late           bool // the device sees receives only in RTR: raw packets
 	c              *ibv.QP
 }
 
@@ -73,9 +74,21 @@ func (q *recvQueue) post(list *ibv.RecvWR, bad *ibv.Ptr[ibv.RecvWR]) (errno int3
 	if n > 0 {
 		q.posted += n
 		q.passed.give()
+		if q.late && q.c.State < ibv.QPS_RTR {
+			return errno
+		}
 		publish(q.record, uint32(be32(q.posted&0xffff)))
 	}
 	return errno
+}
+
+// ready makes the device see receives that were posted before RTR.
+func (q *recvQueue) ready() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.record != nil {
+		publish(q.record, uint32(be32(q.posted&0xffff)))
+	}
 }
 
 // scatter writes the entries of a receive that has space for room entries. If there are fewer, an entry with an invalid

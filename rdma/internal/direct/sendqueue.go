@@ -46,6 +46,7 @@ type sendQueue struct {
 	sges           int32          // maximum entries of a request
 	end            unsafe.Pointer // end of the ring
 	kind           ibv.QPType
+	packets        *Packets // of a raw packet queue pair, or nil
 	// address is the result of addressIn, for datagrams
 	address uintptr
 	mu      lock.Lock
@@ -131,7 +132,7 @@ func (q *sendQueue) post(list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) (errno int3
 			}
 		}
 		switch {
-		case w.Opcode > ibv.WR_SEND_WITH_INV:
+		case w.Opcode > ibv.WR_SEND_WITH_INV && (w.Opcode != ibv.WR_TSO || q.packets == nil):
 			errno = einval
 		case full:
 			errno = enomem
@@ -202,7 +203,7 @@ type posting struct {
 	opcode  ibv.WCOpcode   // for the work completion, if the device's completion does not contain it
 }
 
-// opcodes contains the device's opcodes, indexed by ibv.WROpcode up to WR_SEND_WITH_INV.
+// opcodes contains the device's opcodes, indexed by ibv.WROpcode up to WR_TSO.
 var opcodes = [16]uint32{
 	ibv.WR_SEND: mlx5dv.MLX5_OPCODE_SEND, ibv.WR_SEND_WITH_IMM: mlx5dv.MLX5_OPCODE_SEND_IMM,
 	ibv.WR_SEND_WITH_INV: mlx5dv.MLX5_OPCODE_SEND_INVAL, ibv.WR_RDMA_WRITE: mlx5dv.MLX5_OPCODE_RDMA_WRITE,
@@ -210,6 +211,7 @@ var opcodes = [16]uint32{
 	ibv.WR_ATOMIC_CMP_AND_SWP:   mlx5dv.MLX5_OPCODE_ATOMIC_CS,
 	ibv.WR_ATOMIC_FETCH_AND_ADD: mlx5dv.MLX5_OPCODE_ATOMIC_FA,
 	ibv.WR_LOCAL_INV:            mlx5dv.MLX5_OPCODE_UMR, ibv.WR_BIND_MW: mlx5dv.MLX5_OPCODE_UMR,
+	ibv.WR_TSO: mlx5dv.MLX5_OPCODE_TSO,
 }
 
 // controls contains the bits of a control segment, indexed by the flags fence, signaled and solicited.
@@ -256,14 +258,20 @@ func (p *posting) write(w *ibv.SendWR) (errno int32) {
 		c.Imm = be32(*w.InvalidateRKey())
 	}
 	at := unsafe.Add(p.control, unsafe.Sizeof(*c))
-	if at, errno = p.target(at, w, c); errno != 0 {
+	list, skip := unsafe.Slice(w.SGList.Deref(), max(0, w.NumSGE)), uint32(0)
+	if q.packets != nil {
+		at, list, skip, errno = q.packet(at, w, list)
+	} else {
+		at, errno = p.target(at, w, c)
+	}
+	if errno != 0 {
 		return errno
 	}
 	if w.SendFlags&ibv.SEND_INLINE != 0 && w.NumSGE > 0 {
-		at, errno = q.copyIn(at, w)
+		at, errno = q.copyIn(at, list, skip)
 		p.inline = errno == 0
 	} else if w.NumSGE > 0 {
-		at = q.entries(at, w)
+		at = q.entries(at, w.Opcode, list, skip)
 	}
 	if errno != 0 {
 		return errno
@@ -339,37 +347,40 @@ func operands(at unsafe.Pointer, op ibv.WROpcode, compareAdd, swap uint64) unsaf
 	return unsafe.Add(at, unsafe.Sizeof(*s))
 }
 
-// entries writes the data entries. It omits empty ones, because the device treats length 0 as 2 GiB.
-func (q *sendQueue) entries(at unsafe.Pointer, w *ibv.SendWR) unsafe.Pointer {
-	atomics := w.Opcode == ibv.WR_ATOMIC_CMP_AND_SWP || w.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD
-	for _, e := range unsafe.Slice(w.SGList.Deref(), w.NumSGE) {
+// entries writes the data entries, without the first skip bytes of the first one. It omits empty ones, because the device treats length 0 as 2 GiB.
+func (q *sendQueue) entries(at unsafe.Pointer, op ibv.WROpcode, list []ibv.SGE, skip uint32) unsafe.Pointer {
+	atomics := op == ibv.WR_ATOMIC_CMP_AND_SWP || op == ibv.WR_ATOMIC_FETCH_AND_ADD
+	for _, e := range list {
 		if e.Length == 0 {
 			continue
 		}
 		at = q.wrap(at)
 		s := (*mlx5dv.MLX5WQEDataSeg)(at)
-		length := e.Length
+		length := e.Length - skip
 		if atomics {
 			length = 8
 		}
-		s.ByteCount, s.LKey, s.Addr = be32(length), be32(e.LKey), be64(e.Addr)
+		s.ByteCount, s.LKey, s.Addr = be32(length), be32(e.LKey), be64(e.Addr+uint64(skip))
+		skip = 0
 		at = unsafe.Add(at, unsafe.Sizeof(*s))
 	}
 	return at
 }
 
-// copyIn copies inline data into the request.
-func (q *sendQueue) copyIn(at unsafe.Pointer, w *ibv.SendWR) (unsafe.Pointer, int32) {
+// copyIn copies inline data into the request, without the first skip bytes.
+func (q *sendQueue) copyIn(at unsafe.Pointer, list []ibv.SGE, skip uint32) (unsafe.Pointer, int32) {
 	at = q.wrap(at)
 	head := (*mlx5dv.MLX5WQEInlDataSeg)(at)
 	begin := at
 	at = unsafe.Add(at, unsafe.Sizeof(*head))
 	total := uint32(0)
-	for _, e := range unsafe.Slice(w.SGList.Deref(), w.NumSGE) {
-		if total += e.Length; e.Length > q.inline || total > q.inline {
+	for _, e := range list {
+		length := e.Length - skip
+		if total += length; length > q.inline || total > q.inline {
 			return at, enomem
 		}
-		at = q.put(at, unsafe.Slice(ibv.Ptr[byte](e.Addr).Deref(), e.Length))
+		at = q.put(at, unsafe.Slice(ibv.Ptr[byte](e.Addr+uint64(skip)).Deref(), length))
+		skip = 0
 	}
 	if total == 0 {
 		return begin, 0

@@ -181,6 +181,11 @@ type Numbered interface {
 	Changed(to ibv.QPState, send Command) (number uint32, errno syscall.Errno)
 }
 
+// Receiver is a QP that is called after it has moved to RTR.
+type Receiver interface {
+	Ready()
+}
+
 // QPPath is the data path of a queue pair.
 type QPPath interface {
 	PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) int32
@@ -195,6 +200,8 @@ type Extended interface {
 
 // ExtendedQPs is a Context whose queue pairs depend on attributes of ibv_create_qp_ex.
 type ExtendedQPs interface {
+	// Attributes returns the optional attributes of a type of queue pairs.
+	Attributes(ibv.QPType) ibv.QPInitAttrMask
 	CreateQPEx(*ibv.QPInitAttrEx) CreateQP
 }
 
@@ -225,6 +232,11 @@ type Builder interface {
 	Datagram(ah unsafe.Pointer, qpn, qkey uint32)
 	SGEs([]ibv.SGE)
 	Inline([]ibv.DataBuf)
+}
+
+// TSOBuilder is a Builder of requests that the device divides into packets.
+type TSOBuilder interface {
+	TSO(x *ibv.QPEx, header []byte, mss uint16)
 }
 
 // XRCBuilder is a Builder of requests to shared receive queues of XRC.

@@ -28,6 +28,7 @@ type device struct {
 	registers registers
 	indexes   indexes
 	atomics   bool
+	checksums bool // of packets
 }
 
 // Registers that a process asks for, by default.
@@ -60,6 +61,7 @@ func Open(f *driver.File, get driver.Command) (driver.Context, syscall.Errno) {
 		return nil, syscall.EOPNOTSUPP
 	}
 	d.atomics = has.AtomicCap != 0
+	d.checksums = uapi.IBUverbsDeviceCapFlags(has.DeviceCapFlags)&uapi.IB_UVERBS_DEVICE_RAW_IP_CSUM != 0
 	d.queues = direct.New(nil, environment, d.atomics)
 	if d.completes, errno = d.newPage(mlx5dv.UAR_ALLOC_TYPE_NC); errno != 0 {
 		return nil, errno
@@ -140,6 +142,25 @@ func (d *device) AllocPD(send driver.Command) (uint32, syscall.Errno) {
 	var own uapi.MLX5IBAllocPDResp
 	errno := send(nil, driver.Bytes(&own))
 	return own.PDN, errno
+}
+
+// packets returns what requests of raw packet queue pairs may contain.
+func (d *device) packets() (p direct.Packets, errno syscall.Errno) {
+	p.Checksums = d.checksums
+	if d.own.EthMinInline != uapi.MLX5_USER_INLINE_MODE_NONE {
+		p.Headers = direct.MinHeaders
+	}
+	if d.own.CmdsSuppUhw&uapi.MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE == 0 {
+		return p, 0
+	}
+	var out uapi.IBUverbsExQueryDeviceResp
+	var own uapi.MLX5IBQueryDeviceResp
+	errno = d.file.Write(uapi.IB_USER_VERBS_EX_CMD_QUERY_DEVICE|uapi.IB_USER_VERBS_CMD_FLAG_EXTENDED,
+		driver.Bytes(&uapi.IBUverbsExQueryDevice{}), driver.Bytes(&out), nil, driver.Bytes(&own))
+	if own.TSOCaps.SupportedQPTs&(1<<ibv.QPT_RAW_PACKET) != 0 {
+		p.MaxTSO = own.TSOCaps.MaxTSO
+	}
+	return p, errno
 }
 
 // RegMR implements [driver.Context].

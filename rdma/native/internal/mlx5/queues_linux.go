@@ -286,6 +286,8 @@ func (q *sharedQueue) End(destroy func() syscall.Errno) syscall.Errno { return e
 type queuePair struct {
 	memory
 	device    *device
+	sends     *offheap.Mapping // of a raw packet queue pair, or nil
+	packets   *direct.Packets  // likewise
 	sizes     queues
 	register  *register
 	shared    bool // the register is not that of a thread domain
@@ -307,6 +309,14 @@ func (d *device) CreateQP(in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPR
 func (d *device) CreateQPIn(td driver.TD, in *uapi.IBUverbsCreateQP, out *uapi.IBUverbsCreateQPResp,
 	send driver.Command) (driver.QP, syscall.Errno) {
 	return d.createQP(td, in, send, qpOptions{})
+}
+
+// Attributes implements [driver.ExtendedQPs].
+func (*device) Attributes(kind ibv.QPType) ibv.QPInitAttrMask {
+	if kind == ibv.QPT_RAW_PACKET {
+		return ibv.QP_INIT_ATTR_MAX_TSO_HEADER | ibv.QP_INIT_ATTR_CREATE_FLAGS
+	}
+	return 0
 }
 
 // CreateQPEx implements [driver.ExtendedQPs].
@@ -343,21 +353,46 @@ func (d *device) createQP(td driver.TD, in *uapi.IBUverbsCreateQP, send driver.C
 	kind := ibv.QPType(in.QPType)
 	cap := ibv.QPCap{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
 		MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData}
+	raw, header := kind == ibv.QPT_RAW_PACKET, uint32(0)
+	var packets direct.Packets
+	if raw {
+		var errno syscall.Errno
+		if packets, errno = d.packets(); errno != 0 {
+			return nil, errno
+		}
+		if o.attr != nil && o.attr.CompMask&ibv.QP_INIT_ATTR_MAX_TSO_HEADER != 0 {
+			header = uint32(o.attr.MaxTSOHeader)
+			packets.MaxTSOHeader = header
+		}
+	}
 	initiator := o.flags&uapi.MLX5_QP_FLAG_TYPE_DCI != 0
 	if _, ok := operations[kind]; !ok && kind != ibv.QPT_XRC_RECV || kind == ibv.QPT_DRIVER && !initiator {
 		return nil, syscall.EOPNOTSUPP
 	}
 	noReceives := in.IsSRQ != 0 || kind == ibv.QPT_XRC_SEND || kind == ibv.QPT_XRC_RECV
-	sizes, ok := sizesOf(headOf(kind, o.ops(kind)), cap, !noReceives, limits{sendBytes: uint32(d.own.MaxSQDescSz),
+	sizes, ok := sizesOf(headOf(kind, o.ops(kind)), header, cap, !noReceives, limits{sendBytes: uint32(d.own.MaxSQDescSz),
 		recvBytes: uint32(d.own.MaxRQDescSz), blocks: d.own.MaxSendWqebb, recvs: d.own.MaxRecvWR})
 	if !ok {
 		return nil, syscall.EINVAL
 	}
-	m, errno := d.memory(sizes.places*sizes.stride + sizes.blocks*block)
+	recvs, sends := sizes.places*sizes.stride, sizes.blocks*block
+	size := recvs + sends
+	if raw { // whose queues are apart
+		size = recvs
+	}
+	m, errno := d.memory(size)
 	if errno != 0 {
 		return nil, errno
 	}
 	q := &queuePair{memory: m, device: d, sizes: sizes, initiator: initiator}
+	base := uintptr(m.address()) + uintptr(recvs)
+	if raw {
+		buffer, err := offheap.Map(int(max(sends, 1)), offheap.Options{})
+		if err != nil {
+			return q, syscall.ENOMEM
+		}
+		q.sends, base = buffer, buffer.Address()
+	}
 	if t, ok := td.(*threadDomain); ok {
 		q.register = t.register
 	} else if q.register, errno = d.registers.get(); errno != 0 {
@@ -375,26 +410,43 @@ func (d *device) createQP(td driver.TD, in *uapi.IBUverbsCreateQP, send driver.C
 	}
 	own := uapi.MLX5IBCreateQP{BufAddr: m.address(), DBAddr: uint64(uintptr(m.record)), SQWQECount: sizes.blocks,
 		RQWQECount: sizes.places, RQWQEShift: log(sizes.stride), Flags: flags, UIdx: q.index, BfregIndex: q.register.page.id}
+	if raw {
+		*own.SQBufAddr() = uint64(base)
+		packets.Index = q.index
+		q.packets = &packets
+	}
 	var answer uapi.MLX5IBCreateQPResp
 	if errno := send(driver.Bytes(&own), driver.Bytes(&answer)); errno != 0 {
 		return q, errno
 	}
-	base := uintptr(m.address())
 	q.out = mlx5dv.QP{DBRec: ibv.PtrTo((*ibv.BE32)(m.record)),
-		RQ: mlx5dv.QPRQ{Buf: base, WQECnt: sizes.places, Stride: sizes.stride},
-		SQ: mlx5dv.QPSQ{Buf: base + uintptr(sizes.places*sizes.stride), WQECnt: sizes.blocks, Stride: block},
+		RQ: mlx5dv.QPRQ{Buf: uintptr(m.address()), WQECnt: sizes.places, Stride: sizes.stride},
+		SQ: mlx5dv.QPSQ{Buf: base, WQECnt: sizes.blocks, Stride: block},
 		BF: mlx5dv.QPBF{Reg: q.register.address(), Size: q.register.size}}
 	return q, 0
 }
 
 // Path implements [driver.QP].
 func (q *queuePair) Path(record *ibv.QP, cap ibv.QPCap, everyOne bool) (driver.QPPath, syscall.Errno) {
-	path, err := q.device.queues.NewQP(record, &q.out, cap, everyOne, unsafe.Sizeof(driver.AH{}))
+	var path datapath.Queue
+	var err error
+	if q.packets != nil {
+		path, err = q.device.queues.NewPackets(record, &q.out, cap, everyOne, *q.packets)
+	} else {
+		path, err = q.device.queues.NewQP(record, &q.out, cap, everyOne, unsafe.Sizeof(driver.AH{}))
+	}
 	if err != nil {
 		return nil, syscall.EOPNOTSUPP
 	}
 	q.path = path
 	return path, 0
+}
+
+// Ready implements [driver.Receiver].
+func (q *queuePair) Ready() {
+	if q.packets != nil {
+		q.path.(interface{ Ready() }).Ready()
+	}
 }
 
 // Builder implements [driver.ExtendedQP].
@@ -436,6 +488,9 @@ func (q *queuePair) Free() {
 	}
 	if q.named {
 		q.device.indexes.put(q.index)
+	}
+	if q.sends != nil {
+		q.sends.Close()
 	}
 	q.memory.Free()
 }

@@ -19,6 +19,7 @@ const (
 	datagram   = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEDatagramSeg{}))
 	entry      = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEDataSeg{}))
 	inlineHead = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEInlDataSeg{}))
+	ethernet   = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEEthSeg{}))
 	extended   = 16 // number of a shared receive queue, for XRC
 	binding    = uint32(unsafe.Sizeof(mlx5dv.MLX5WQEUMRCtrlSeg{})+unsafe.Sizeof(mlx5dv.MLX5WQEMKeyContextSeg{})) +
 		block // of a list
@@ -31,6 +32,8 @@ var operations = map[ibv.QPType]ibv.QPCreateSendOpsFlags{
 	ibv.QPT_UD:       messages,
 	ibv.QPT_XRC_SEND: connected,
 	ibv.QPT_DRIVER:   connected, // initiators of dynamic connections
+
+	ibv.QPT_RAW_PACKET: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_TSO,
 }
 
 // Groups of operations.
@@ -58,6 +61,8 @@ func headOf(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags) uint32 {
 		size += datagram
 	case ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV:
 		size += extended
+	case ibv.QPT_RAW_PACKET:
+		size += ethernet
 	}
 	return control + size
 }
@@ -68,12 +73,12 @@ type queues struct {
 	places, stride, mostRecvs, entries uint32 // of the receive queue
 }
 
-// sizesOf returns the smallest queues with capacities for requests with heads of a size, or false if the device has no
-// such queues.
-func sizesOf(head uint32, cap ibv.QPCap, hasRecvs bool, most limits) (q queues, ok bool) {
+// sizesOf returns the smallest queues with capacities for requests with heads and headers of a size, or false if the
+// device has no such queues. Requests with inline data have no header.
+func sizesOf(head, header uint32, cap ibv.QPCap, hasRecvs bool, most limits) (q queues, ok bool) {
 	q.inline = cap.MaxInlineData
 	if cap.MaxSendWR > 0 {
-		size := head + cap.MaxSendSGE*entry
+		size := head + round(header, entry) + cap.MaxSendSGE*entry
 		if cap.MaxInlineData > 0 {
 			size = max(size, head+round(inlineHead+cap.MaxInlineData, entry))
 		}
