@@ -80,13 +80,17 @@ func (u *user) init(obj *mlx5dv.Obj, kind mlx5dv.ObjType) {
 	require.NoError(u.t, libmlx5.From{Backend: u.backend}.InitObj(obj, kind))
 }
 
-// qp describes a queue pair. Without operations, it is not extended.
-func (u *user) qp(kind ibv.QPType, cap ibv.QPCap, ops ibv.QPCreateSendOpsFlags) (n numbers) {
+// qp describes a queue pair. Without operations, it is not extended. Headers of segmented packets have up to header
+// bytes.
+func (u *user) qp(kind ibv.QPType, cap ibv.QPCap, ops ibv.QPCreateSendOpsFlags, header uint16) (n numbers) {
 	u.t.Helper()
 	a := ibv.QPInitAttrEx{SendOpsFlags: ops, SendCQ: ibv.PtrTo(u.cq), RecvCQ: ibv.PtrTo(u.cq), QPType: kind, Cap: cap,
 		PD: ibv.PtrTo(u.pd), CompMask: ibv.QP_INIT_ATTR_PD}
 	if kind == ibv.QPT_XRC_RECV {
 		a.XRCD, a.CompMask = ibv.PtrTo(u.xrcd), ibv.QP_INIT_ATTR_XRCD
+	}
+	if header > 0 {
+		a.MaxTSOHeader, a.CompMask = header, a.CompMask|ibv.QP_INIT_ATTR_MAX_TSO_HEADER
 	}
 	if ops != 0 {
 		a.CompMask |= ibv.QP_INIT_ATTR_SEND_OPS_FLAGS
@@ -106,6 +110,9 @@ func (u *user) qp(kind ibv.QPType, cap ibv.QPCap, ops ibv.QPCreateSendOpsFlags) 
 	u.init(&mlx5dv.Obj{QP: mlx5dv.ObjQP{In: ibv.PtrTo(qp), Out: ibv.PtrTo(&out)}}, mlx5dv.OBJ_QP)
 	n = numbers{cap: a.Cap, sq: [2]uint32{out.SQ.WQECnt, out.SQ.Stride}, rq: [2]uint32{out.RQ.WQECnt, out.RQ.Stride},
 		apart: out.SQ.Buf - out.RQ.Buf, register: out.BF.Size}
+	if kind == ibv.QPT_RAW_PACKET {
+		n.apart = 0 // in different buffers
+	}
 	if n.sq[0] == 0 {
 		n.sq[1] = 0 // libmlx5 has 1
 	}
@@ -124,7 +131,8 @@ func TestNativeSizes(t *testing.T) {
 	users := [2]*user{newUser(t, nil), newUser(t, backend(t))}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER}[r.IntN(6)]
+		kind := []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD, ibv.QPT_XRC_SEND, ibv.QPT_XRC_RECV, ibv.QPT_DRIVER,
+			ibv.QPT_RAW_PACKET}[r.IntN(7)]
 		cap := ibv.QPCap{MaxSendWR: r.Uint32N(1 << r.IntN(13)), MaxRecvWR: r.Uint32N(1 << r.IntN(13)),
 			MaxSendSGE: r.Uint32N(1 << r.IntN(6)), MaxRecvSGE: r.Uint32N(1 << r.IntN(6)),
 			MaxInlineData: r.Uint32N(1 << r.IntN(11))}
@@ -135,8 +143,12 @@ func TestNativeSizes(t *testing.T) {
 		if kind != ibv.QPT_XRC_RECV && r.IntN(2) == 0 {
 			ops = ibv.QPCreateSendOpsFlags(r.Uint64N(1 << r.IntN(15)))
 		}
-		c, own := users[0].qp(kind, cap, ops), users[1].qp(kind, cap, ops)
-		if !assert.Equal(t, c, own, "%v %+v %v", kind, cap, ops) {
+		header := uint16(0)
+		if kind == ibv.QPT_RAW_PACKET {
+			header = uint16(r.IntN(1 << r.IntN(11)))
+		}
+		c, own := users[0].qp(kind, cap, ops, header), users[1].qp(kind, cap, ops, header)
+		if !assert.Equal(t, c, own, "%v %+v %v %d", kind, cap, ops, header) {
 			t.FailNow()
 		}
 	}
@@ -545,9 +557,9 @@ func TestNativeMissing(t *testing.T) {
 	cq, err := d.CreateCQ(8, nil, 0, rdma.QueueOptions{})
 	keep(t, cq, err)
 	tries := map[string]func() error{
-		"raw packets": func() error {
-			_, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-				Cap: ibv.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}, rdma.QueueOptions{})
+		"hash": func() error {
+			_, err := d.CreateQPEx(&ibv.QPInitAttrEx{QPType: ibv.QPT_RAW_PACKET, PD: pd.Ptr(), SendCQ: cq.Ptr(),
+				RecvCQ: cq.Ptr(), CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_RX_HASH}, rdma.QueueOptions{})
 			return err
 		},
 		"null region": func() error { _, err := pd.AllocNullMR(); return err },
@@ -563,7 +575,7 @@ func TestNativeMissing(t *testing.T) {
 		},
 	}
 	if deviceName() == EFA.Device {
-		delete(tries, "raw packets") // EINVAL, as in libefa
+		delete(tries, "hash") // of raw packets, which it does not have
 		maps.Copy(tries, map[string]func() error{
 			"XRC": func() error {
 				_, err := d.OpenXRCD(&ibv.XRCDInitAttr{FD: -1, Oflags: syscall.O_CREAT,
