@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -23,6 +24,10 @@ func (c doctorCommand) Run(o output) error {
 		if err := c.checkPeer(*c.Peer, c.Timeout); err != nil {
 			return err
 		}
+	}
+	if err := cmp.Or(within("--interval", c.Interval, 0, unlimited), within("--timeout", c.Timeout, time.Millisecond, unlimited),
+		c.check(1)); err != nil {
+		return err
 	}
 	ctx, stop := o.untilInterrupted()
 	defer stop()

@@ -65,7 +65,7 @@ func TestExporter(t *testing.T) {
 	_, _, err = export(t, "--listen", "nonsense")
 	assert.ErrorContains(t, err, "--listen HOST:PORT")
 	_, _, err = export(t, "--processes=-1")
-	assert.ErrorContains(t, err, "-1 processes")
+	assert.ErrorContains(t, err, "--processes -1: less than 0")
 	code, _, problems := goverbs("exporter", "--by", "weight")
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, problems, "goverbs exporter --help")

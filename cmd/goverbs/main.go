@@ -23,7 +23,7 @@ import (
 const (
 	exitOK     = 0
 	exitFailed = 1 // the error explains it
-	exitUsage  = 2 // unknown subcommand, flag or argument
+	exitUsage  = 2 // unknown subcommand, flag or argument, or a value out of range
 	exitDiffer = 3 // abi or diff found a difference; the output lists it
 	// 128 and more: interrupted by a signal (see interruption), or the exit code of a program that it ran
 )
@@ -134,6 +134,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err != nil && interrupted.Load() != 0 {
 		page.Log(stderr, "interrupted")
 		return interrupted.exitInterrupted()
+	}
+	if wrong := (usageError{}); errors.As(err, &wrong) {
+		page.Log(stderr, "%v; see %s --help", err, command.Selected().FullPath())
+		return exitUsage
 	}
 	if err != nil {
 		page.Log(stderr, "%v", err)

@@ -128,6 +128,9 @@ func (c echoCommand) Validate() error {
 }
 
 func (c echoCommand) Run(o output) error {
+	if err := within("--clients", c.Clients, 1, unlimited); err != nil {
+		return err
+	}
 	if err := useDevice(c.Device); err != nil {
 		return err
 	}
@@ -136,7 +139,7 @@ func (c echoCommand) Run(o output) error {
 	if c.Listen != "" {
 		return o.runServer(ctx, "echoing", func(ctx context.Context, at func(string)) error {
 			return leave.Until(ctx, func(ctx context.Context) error {
-				return echo.Serve(ctx, echo.Address(c.Listen), max(c.Clients, 1), at)
+				return echo.Serve(ctx, echo.Address(c.Listen), c.Clients, at)
 			})
 		})
 	}

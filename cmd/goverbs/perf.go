@@ -3,7 +3,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/goverbs/internal/leave"
@@ -64,8 +66,16 @@ func (c perfCommand) Run(o output) error {
 			page.Log(o.problems, "waiting for %s or goverbs perf on %s", options, at)
 		}
 	}
-	if err := options.Complete(c.Size); err != nil {
+	if err := cmp.Or(
+		within("--gid-index", c.GIDIndex, -1, maxGIDIndex),
+		within("--duration", c.Duration, 0, math.MaxInt32),
+		within("--inline_size", c.Inline, -1, math.MaxInt32),
+		within("--cq-mod", c.Moderate, 1, math.MaxInt32),
+	); err != nil {
 		return err
+	}
+	if err := options.Complete(c.Size); err != nil {
+		return usageError{err}
 	}
 	o.warnAlone(c.Device)
 	ctx, stop := o.untilInterrupted()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -29,27 +30,18 @@ type pingDefaults struct {
 	CMPort   int    `name:"cm-port" default:"7174" help:"Port of the RDMA connection manager."`
 }
 
-// checkPorts checks the port numbers. Only a server may have port 0 for the connection manager, which disables it.
-func (d pingDefaults) checkPorts(leastCM int) error {
-	switch {
-	case d.Port < 1 || d.Port > 65535:
-		return fmt.Errorf("port %d is not in 1 to 65535; see -p", d.Port)
-	case d.CMPort < leastCM || d.CMPort > 65535:
-		return fmt.Errorf("connection manager port %d is not in %d to 65535; see --cm-port", d.CMPort,
-			leastCM)
-	}
-	return nil
+// check checks the values. Only a server may have port 0 for the connection manager, which disables it.
+func (d pingDefaults) check(leastCM int) error {
+	return cmp.Or(within("--gid-index", d.GIDIndex, -1, maxGIDIndex), within("--port", d.Port, 1, math.MaxUint16),
+		within("--cm-port", d.CMPort, leastCM, math.MaxUint16))
 }
 
 // checkPeer checks the flags that concern the peer.
 func (d pingDefaults) checkPeer(peer string, timeout time.Duration) error {
-	switch {
-	case peer == "":
-		return errors.New("peer name is empty; give a host name or an address")
-	case timeout <= 0:
-		return fmt.Errorf("timeout %v is not positive; see -t", timeout)
+	if peer == "" {
+		return usageError{errors.New("peer name is empty; give a host name or an address")}
 	}
-	return d.checkPorts(1)
+	return cmp.Or(within("--timeout", timeout, time.Millisecond, unlimited), d.check(1))
 }
 
 // warnAlone warns about a software device that no other process can reach. name is "" for the default.
@@ -74,8 +66,8 @@ func (c pingCommand) Run(o output) error {
 	if err := c.checkPeer(c.Peer, c.Timeout); err != nil {
 		return err
 	}
-	if c.Count < 1 {
-		return fmt.Errorf("count %d is less than 1; see -n", c.Count)
+	if err := cmp.Or(within("--count", c.Count, 1, unlimited), within("--size", c.Size, 1, ping.MaxMessage)); err != nil {
+		return err
 	}
 	o.warnAlone(c.Device)
 	ctx, stop := o.untilInterrupted()
@@ -104,7 +96,7 @@ type serveCommand struct {
 }
 
 func (c serveCommand) Run(o output) error {
-	if err := c.checkPorts(0); err != nil {
+	if err := c.check(0); err != nil {
 		return err
 	}
 	o.warnAlone(c.Device)

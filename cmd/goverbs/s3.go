@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -40,13 +41,20 @@ type s3Command struct {
 }
 
 func (c s3Command) Run(o output) (err error) {
-	switch {
-	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return errors.New("TLS needs a certificate and its key; give both --tls-cert and --tls-key")
-	case c.MaxObject < 1 || c.MaxStaged < 1 || c.Sessions < 1 || c.SessionLifetime <= 0 || c.TransferTimeout <= 0:
-		return errors.New("limits and timeouts must be positive; see goverbs s3 --help")
-	case c.Idle < 0 || c.SessionsPerKey < 0 || c.Grace < 0:
-		return errors.New("--idle, --sessions-per-key and --grace must not be negative")
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return usageError{errors.New("TLS needs a certificate and its key; give both --tls-cert and --tls-key")}
+	}
+	if err := cmp.Or(
+		within("--max-object", c.MaxObject, 1, unlimited),
+		within("--max-staged", c.MaxStaged, 1, unlimited),
+		within("--idle", c.Idle, 0, unlimited),
+		within("--sessions", c.Sessions, 1, unlimited),
+		within("--sessions-per-key", c.SessionsPerKey, 0, unlimited),
+		within("--session-lifetime", c.SessionLifetime, time.Millisecond, unlimited),
+		within("--transfer-timeout", c.TransferTimeout, time.Millisecond, unlimited),
+		within("--grace", c.Grace, 0, unlimited),
+	); err != nil {
+		return err
 	}
 	o.warnAlone(c.Device)
 	device, err := rdma.Open(c.Device)

@@ -15,10 +15,10 @@ func TestS3Options(t *testing.T) {
 	assert.Equal(t, exitUsage, code)
 	assert.Contains(t, problems, "--backend")
 	const backend = "--backend=http://127.0.0.1:1"
+	code, _, problems = goverbs("s3", backend, "--tls-cert=c")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, problems, "--tls-key")
 	for want, args := range map[string][]string{
-		"--tls-key":           {backend, "--tls-cert=c"},
-		"must be positive":    {backend, "--sessions=0"},
-		"not be negative":     {backend, "--grace=-1s"},
 		"--backend http":      {"--backend=nonsense", "-d", "soft0"},
 		"--metrics HOST:PORT": {backend, "-d", "soft0", "--listen=127.0.0.1:0", "--metrics=nonsense"},
 	} {

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,11 +38,12 @@ type topCommand struct {
 }
 
 func (c topCommand) Run(o output) error {
-	if c.Interval < 10*time.Millisecond {
-		return errors.New("interval is less than 10 ms; give a longer one with -i")
+	if err := cmp.Or(within("--interval", c.Interval, 10*time.Millisecond, unlimited),
+		within("--count", c.Count, 0, unlimited)); err != nil {
+		return err
 	}
 	if c.Grown && c.Once && c.Since == "" {
-		return errors.New("--grown needs an earlier report to compare with; give one with --since, or leave out --once")
+		return usageError{errors.New("--grown needs an earlier report to compare with; give one with --since, or leave out --once")}
 	}
 	ctx, stop := o.untilInterrupted()
 	defer stop()
@@ -69,8 +71,8 @@ func (c exporterCommand) Run(o output) error {
 }
 
 func (c exporterCommand) export(ctx context.Context, host *resources.Host, o output) error {
-	if c.Processes < 0 {
-		return fmt.Errorf("%d processes: must not be negative; see --processes", c.Processes)
+	if err := within("--processes", c.Processes, 0, unlimited); err != nil {
+		return err
 	}
 	host.Publish(c.Stats)
 	collector := &exporter.Collector{Host: host, By: c.By, Processes: c.Processes}

@@ -99,16 +99,15 @@ func (o *Options) Complete(size string) error {
 		return fmt.Errorf("--lat posts one message at a time, not %d; leave out -l", o.List)
 	}
 	for _, n := range []struct {
-		what        string
+		flag        string
 		n, from, to int
 	}{
-		{"number of queue pairs", o.QPs, 1, maxQPs}, {"send queue depth", o.TxDepth, 1, maxDepth},
-		{"receive queue depth", o.RxDepth, 1, maxDepth}, {"post list length", o.List, 1, o.TxDepth},
-		{"number of iterations", o.Iterations, 1, 1 << 30}, {"port", o.Port, 1, 65535},
-		{"ACK timeout", o.Timeout, 0, 31}, {"peer timeout", int(o.Silence / time.Second), 0, 1 << 30},
+		{"--qp", o.QPs, 1, maxQPs}, {"--tx-depth", o.TxDepth, 1, maxDepth}, {"--rx-depth", o.RxDepth, 1, maxDepth},
+		{"--post_list", o.List, 1, o.TxDepth}, {"--iters", o.Iterations, 1, 1 << 30}, {"--port", o.Port, 1, 65535},
+		{"--qp-timeout", o.Timeout, 0, 31}, {"--silence", int(o.Silence / time.Second), 0, 1 << 30},
 	} {
 		if n.n < n.from || n.n > n.to {
-			return fmt.Errorf("%s %d is not in %d to %d", n.what, n.n, n.from, n.to)
+			return fmt.Errorf("%s %d: not in %d to %d", n.flag, n.n, n.from, n.to)
 		}
 	}
 	if o.MTU != 0 && ibvMTU(o.MTU) == 0 {

@@ -16,8 +16,8 @@ import (
 // depth is the number of receives that an end keeps posted.
 const depth = 32
 
-// maxMessage is the maximum message size on a reliable connection; it also bounds the memory that a client can request.
-const maxMessage = 1 << 20
+// MaxMessage is the maximum message size on a reliable connection; it also bounds the memory that a client can request.
+const MaxMessage = 1 << 20
 
 // end is one end of a ping over queue pairs. Its memory holds the message to send, followed by the one received.
 type end struct {
@@ -51,8 +51,8 @@ func newEnd(o *Options, kind string, size int) (e *end, err error) {
 			err = errors.Join(err, e.Close())
 		}
 	}()
-	if size < 1 || size > maxMessage {
-		return e, fmt.Errorf("message size %d is not in 1 to %d; see -s", size, maxMessage)
+	if size < 1 || size > MaxMessage {
+		return e, fmt.Errorf("message size %d is not in 1 to %d; see -s", size, MaxMessage)
 	}
 	create := d.NewRC
 	if kind == UD {

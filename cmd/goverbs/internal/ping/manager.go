@@ -105,9 +105,9 @@ func (m *managed) receive(ctx context.Context) (address uint64, key, size uint32
 
 // pingManager pings over the connection manager.
 func (r *Result) pingManager(ctx context.Context, o *Options) (err error) {
-	if o.Size < 1 || o.Size > maxMessage/16 {
+	if o.Size < 1 || o.Size > MaxMessage/16 {
 		return at("create the queue pair", o.ownDevice.Name(), fmt.Errorf("message size %d is not in 1 to %d; see -s",
-			o.Size, maxMessage/16))
+			o.Size, MaxMessage/16))
 	}
 	local, err := ownGID(o)
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *Server) serveManager(ctx context.Context, l *cm.ID) {
 		peer := id.PeerAddr()
 		free.Go(ctx, peer.Addr(), func() {
 			s.Log(fmt.Sprintf("%v: cm", peer))
-			m := &managed{id: id, size: maxMessage / 16}
+			m := &managed{id: id, size: MaxMessage / 16}
 			if err := m.serve(ctx, s.lost()); err != nil && ctx.Err() == nil {
 				s.Log(fmt.Sprintf("%v: %v", peer, err))
 			}
