@@ -413,12 +413,11 @@ func (c *Conn) handle(wcs []ibv.WC) {
 			c.protocol.AddRecv(wc)
 		}
 	}
-	if c.link.Recvs.Len() > 0 && c.err == nil && !c.gone {
+	if c.link.Recvs.Len() >= c.link.RecvsAtOnce && c.err == nil && !c.gone {
 		if err := c.link.PostRecvs(); err != nil {
 			c.fail(err)
 		}
 	}
-	c.link.Recvs.Reset()
 	if c.link.RecvsOut == 0 {
 		signal(c.returned)
 	}

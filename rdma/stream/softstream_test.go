@@ -268,3 +268,22 @@ func TestSoftReadyForLongWrite(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotZero(t, n)
 }
+
+// TestSoftReceivesSuffice: receives that are reported to the peer as free are posted.
+func TestSoftReceivesSuffice(t *testing.T) {
+	near, _ := softPipe(t, Config{})
+	write := func(n int) { // and handles all completions
+		for range n {
+			_, err := near.Write([]byte{1})
+			require.NoError(t, err)
+		}
+		near.Poll()
+	}
+	for first := range protocol.StreamDepth / 2 {
+		write(first)
+		write(protocol.StreamDepth/2 - first) // the other side reports
+		write(protocol.StreamDepth - 2)
+	}
+	counters := near.config.Backend.(*soft.Fabric).HWCounters("soft0")
+	assert.Zero(t, counters["send_rnr_err"], counters)
+}

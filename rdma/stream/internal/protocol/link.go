@@ -39,20 +39,22 @@ func IsRecv(wrID uint64) bool { return wrID&recvBit != 0 }
 // Link holds a connection's queue pair and memory, and the progress of its sends, for any protocol. Numbers of bytes
 // and messages are totals since the start of the connection.
 type Link struct {
-	QP         *rdma.QP
-	pd         *rdma.PD
-	Reads      Reads
-	pool       *Pool
-	memory     *memory
-	key        uint64 // of the connection, shifted to its position in wr_ids
-	sends      *rdma.SendBatch
-	Recvs      *rdma.RecvBatch
-	RecvsOut   int            // number of posted receives that have not completed
-	Inline     int            // maximum inline bytes of a request
-	maxControl int            // maximum bytes of a control message
-	split      bool           // IsSplit
-	quiet      bool           // nothing may be sent before the peer's first message
-	word       [wordSize]byte // of the next message after a write
+	QP     *rdma.QP
+	pd     *rdma.PD
+	Reads  Reads
+	pool   *Pool
+	memory *memory
+	key    uint64 // of the connection, shifted to its position in wr_ids
+	sends  *rdma.SendBatch
+	Recvs  *rdma.RecvBatch
+
+	RecvsAtOnce int            // number of receives that are posted together
+	RecvsOut    int            // number of posted receives that have not completed
+	Inline      int            // maximum inline bytes of a request
+	maxControl  int            // maximum bytes of a control message
+	split       bool           // IsSplit
+	quiet       bool           // nothing may be sent before the peer's first message
+	word        [wordSize]byte // of the next message after a write
 
 	staging []byte // ring of data to send
 
@@ -139,6 +141,7 @@ const stagingPart = 2
 // demand is a protocol's requirements for its link.
 type demand struct {
 	recvs      int // number of posted receives
+	atOnce     int // number of receives that are posted together
 	sges       int // scatter/gather entries per receive
 	inbound    int // bytes of memory that the peer writes into
 	maxControl int // maximum bytes of a control message
@@ -156,6 +159,7 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 	}
 	l.split = IsSplit(d)
 	l.quiet = l.split && options.Passive // a rule of iWARP (RFC 5044, 7.1.3)
+	l.RecvsAtOnce = want.atOnce
 	l.pool, l.key, l.Reads = options.Pool, uint64(options.Key)<<keyShift, options.Reads
 	attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: options.CQ.Ptr(), RecvCQ: options.CQ.Ptr(), Cap: ibv.QPCap{
 		MaxSendWR: uint32(requests(l.split)), MaxRecvWR: uint32(want.recvs), MaxSendSGE: 1, MaxRecvSGE: uint32(want.sges),
@@ -190,6 +194,9 @@ func (l *Link) open(over Device, options Options, want demand) (err error) {
 
 // PostRecvs posts the receives in the batch.
 func (l *Link) PostRecvs() error {
+	if l.Recvs.Len() == 0 {
+		return nil
+	}
 	n, err := l.QP.PostRecv(l.Recvs)
 	l.RecvsOut += n
 	l.Recvs.Reset()

@@ -52,7 +52,7 @@ func (r *RSocket) Open(over Device, options Options) error {
 	size := options.Buffer
 	r.mapped = make([]mapped, options.Maps)
 	lists := targetEntries*targetSize + options.Maps*mappedSize
-	want := demand{rsocketDepth, 1, size + lists + rsocketDepth*wordSize, mappedSize}
+	want := demand{rsocketDepth, 1, 1, size + lists + rsocketDepth*wordSize, mappedSize}
 	if err := r.Link.open(over, options, want); err != nil {
 		return err
 	}

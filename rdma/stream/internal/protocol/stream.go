@@ -13,6 +13,10 @@ import (
 // rdma adds for its markers.
 const StreamDepth = 63
 
+// recvsAtOnce is the number of receives that are posted together. Fewer are posted before a message that reports them
+// to the peer as free.
+const recvsAtOnce = 16
+
 const maxPiece = 1 << 20 // maximum bytes of one write
 
 // Stream is this package's own protocol and its state. Numbers of bytes and messages are totals since the start.
@@ -42,7 +46,7 @@ type Stream struct {
 func (s *Stream) Objects() *Link { return &s.Link }
 
 func (s *Stream) Open(over Device, options Options) error {
-	err := s.Link.open(over, options, demand{StreamDepth, 1, options.Buffer + StreamDepth*offerSize, offerSize})
+	err := s.Link.open(over, options, demand{StreamDepth, recvsAtOnce, 1, options.Buffer + StreamDepth*offerSize, offerSize})
 	if err != nil {
 		return err
 	}
@@ -187,6 +191,9 @@ func (s *Stream) postControl(flags Flags) error {
 
 // postMessage sends a control message, with an offer of n bytes if n is not 0.
 func (s *Stream) postMessage(c control, signaled bool, n int) error {
+	if err := s.PostRecvs(); err != nil {
+		return err
+	}
 	c.read, c.handled, c.fetched = s.read, s.handled, s.Fetched
 	s.words = c.marshal(s.words)
 	s.sends.Reset()
