@@ -151,24 +151,19 @@ func (q *SendQueue) Post(b *SendBatch) (posted int, err error) {
 	if !ok {
 		return q.postRest(b)
 	}
+	posted = 1
 	if result := q.callDirect(&b.batch); result != 0 {
-		return q.postOneFailed(b, m, result)
+		posted, err = q.notPosted(&b.batch, 0, 1, m, result)
 	}
 	goruntime.KeepAlive(b)
 	q.mu.Unlock()
-	return 1, nil
+	return posted, err
 }
 
 // postRest completes Post for requests that the fast path does not take. It unlocks slots.mu.
 func (q *SendQueue) postRest(b *SendBatch) (posted int, err error) {
 	defer q.unlock()
 	return q.postLocked(&b.batch, 0, 1)
-}
-
-// postOneFailed is notPosted for a batch of one. It unlocks slots.mu.
-func (q *SendQueue) postOneFailed(b *SendBatch, m reservation, result int32) (posted int, err error) {
-	defer q.mu.Unlock()
-	return q.notPosted(&b.batch, 0, 1, m, result)
 }
 
 // PostRange posts requests from through to-1, for example the rest of a batch after a failure. An empty range is not an
