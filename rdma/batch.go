@@ -120,6 +120,13 @@ func (b *batch) link() {
 
 const sizeofSGE = int(unsafe.Sizeof(ibv.SGE{}))
 
+// Reset empties the batch.
+func (b *batch) Reset() {
+	if !b.closed {
+		b.n, b.overflowed = 0, false
+	}
+}
+
 // Len returns the number of requests.
 func (b *batch) Len() int { return min(b.n, b.Cap()) }
 

@@ -45,13 +45,6 @@ func (b *RecvBatch) Close() error {
 	return b.mapping.Retire()
 }
 
-// Reset empties the batch.
-func (b *RecvBatch) Reset() {
-	if !b.closed {
-		b.n, b.overflowed = 0, false
-	}
-}
-
 // WR returns request i, like [SendBatch.WR].
 func (b *RecvBatch) WR(i int) *ibv.RecvWR { return &b.wrs[:b.n][i] }
 

@@ -56,13 +56,6 @@ func (b *TagBatch) Close() error {
 	return b.mapping.Retire()
 }
 
-// Reset empties the batch.
-func (b *TagBatch) Reset() {
-	if !b.closed {
-		b.n, b.overflowed = 0, false
-	}
-}
-
 func (b *TagBatch) next(id uint64, op ibv.OpsWROpcode) TagRequest {
 	w := &b.wrs[min(b.n, len(b.wrs)-1)]
 	b.n++
