@@ -356,9 +356,6 @@ func (q *CompletionQueue) mark() (id uint64, done <-chan struct{}) {
 	return id, c
 }
 
-// unmark reverses mark.
-func (q *CompletionQueue) unmark(id uint64) { q.whileNotPolling(func() { delete(q.markers, id) }) }
-
 // requirePrograms makes every poll except by a [PollProgram] fail with why, or no poll if why is nil.
 func (q *CompletionQueue) requirePrograms(why error) { q.whileNotPolling(func() { q.programs = why }) }
 

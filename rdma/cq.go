@@ -217,7 +217,7 @@ type drainMarker struct {
 // forget discards a marker that was not posted or will never complete.
 func (m *drainMarker) forget() {
 	if m.done != nil {
-		m.cq.queue.unmark(m.id)
+		m.cq.queue.whileNotPolling(func() { delete(m.cq.queue.markers, m.id) })
 		*m = drainMarker{}
 	}
 }
