@@ -190,7 +190,11 @@ func (q *CompletionQueue) Poll(dst []ibv.WC) (n int, err error) {
 		}
 		return n, nil
 	}
-	return 0, q.pollFailed(n, tracks)
+	err = pollFailed(q.path, q.c, n)
+	if tracks {
+		q.mu.Unlock()
+	}
+	return 0, err
 }
 
 // pollLocked polls up to times times until it finds completions, and frees slots. The caller holds CompletionQueue.mu;
@@ -396,14 +400,6 @@ func (q *CompletionQueue) ReqNotify(solicitedOnly bool) error {
 		}
 	}
 	return callError(verb, r)
-}
-
-// pollFailed returns the error of a Poll with this result. It unlocks CompletionQueue.mu if held is true.
-func (q *CompletionQueue) pollFailed(result int, held bool) error {
-	if held {
-		defer q.mu.Unlock()
-	}
-	return pollFailed(q.path, q.c, result)
 }
 
 // pollFailed returns the error for a result that is not a number of completions. The caller holds CompletionQueue.mu if
