@@ -43,14 +43,6 @@ type QueueOptions struct {
 // would reach another queue pair. It accepts a receive without entries, but does not pass it to the device.
 func (o *QueueOptions) restrict(driver string) { o.narrow = o.narrow || driver == "efa" }
 
-// leastRecvSGE returns the minimum number of entries of a receive.
-func (o *QueueOptions) leastRecvSGE() uint32 {
-	if o.narrow && o.Cap.MaxRecvSGE > 0 {
-		return 1
-	}
-	return 0
-}
-
 // defaultDepth is the default capacity of a send or receive queue.
 const defaultDepth = 64
 
@@ -65,10 +57,4 @@ func DefaultCap(kind ibv.QPType, sharedRecv bool) ibv.QPCap {
 		c.MaxRecvWR, c.MaxRecvSGE = 0, 0
 	}
 	return c
-}
-
-// limitOperations makes checks reject operations that are not in the queue pair's send_ops_flags, because providers
-// size their rings for these operations (ibv_wr_post(3)).
-func (o *QueueOptions) limitOperations(operations ibv.QPCreateSendOpsFlags) {
-	o.notRequestedOps = ^uint16(operations)
 }

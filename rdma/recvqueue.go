@@ -87,7 +87,9 @@ func (q *RecvQueue) make(fn ibv.FuncPtr, object unsafe.Pointer, c ibv.Ptr[ibv.Co
 		return err
 	}
 	o.restrict(driverOf(q.provider, c))
-	q.rules.sges, q.rules.least = o.Cap.MaxRecvSGE, o.leastRecvSGE()
+	if q.rules.sges = o.Cap.MaxRecvSGE; o.narrow {
+		q.rules.least = min(1, q.rules.sges)
+	}
 	return q.count(int(o.Cap.MaxRecvWR), true)
 }
 
