@@ -61,7 +61,7 @@ func NewCompletionQueue(cq *ibv.CQ, o QueueOptions) (*CompletionQueue, error) {
 	}
 	ops := &cq.Context.Deref().Ops
 	q := &CompletionQueue{c: cq, poll: runtime.Bound{Fn: uintptr(ops.PollCQ), Object: uintptr(unsafe.Pointer(cq))}}
-	q.tracked.init()
+	q.tracked.resize(minPlaces)
 	var err error
 	if q.route, q.path, err = newRoute(ops.PollCQ, provider.Poll, "ibv_poll_cq", &o); err != nil {
 		return nil, err
@@ -429,7 +429,7 @@ type trackedQueues struct {
 }
 
 // trackedTable maps queue pair numbers to their queues. It uses open addressing, so that a completion touches one cache
-// line, however many queue pairs there are. Call init first.
+// line, however many queue pairs there are. Call resize first.
 type trackedTable struct {
 	first unsafe.Pointer // of mask+1 entries, a power of two, of which at most three quarters are used
 	mask  uint32
@@ -447,8 +447,6 @@ const (
 	used      = 1 << 32 // above the bits of a number
 	minPlaces = 4       // at least 2, so that shift is less than 32
 )
-
-func (t *trackedTable) init() { t.resize(minPlaces) }
 
 func (t *trackedTable) place(at uint32) *trackedPlace {
 	return (*trackedPlace)(unsafe.Add(t.first, uintptr(at)*unsafe.Sizeof(trackedPlace{})))

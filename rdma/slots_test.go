@@ -299,7 +299,7 @@ func TestListsWithOneSignalledRequest(t *testing.T) {
 			q, cq := new(SendQueue), new(CompletionQueue)
 			s := &q.slots
 			require.NoError(t, s.init(capacity, false))
-			cq.tracked.init()
+			cq.tracked.resize(minPlaces)
 			cq.tracked.set(0, trackedQueues{Send: q})
 			list := make([]ibv.SendWR, min(capacity, 3))
 			list[len(list)-1].SendFlags = ibv.SEND_SIGNALED

@@ -14,7 +14,7 @@ import (
 func TestTrackings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var table trackedTable
-		table.init()
+		table.resize(minPlaces)
 		want := map[uint32]trackedQueues{}
 		step := rapid.SampledFrom([]uint32{1, 3, 64, 1 << 20, 0x61c88647}).Draw(t, "distance of numbers")
 		nums := rapid.Custom(func(t *rapid.T) uint32 { return step * rapid.Uint32Range(0, 50).Draw(t, "num") })
