@@ -76,7 +76,7 @@ func (s *hostileTest) fabricAddress() netip.Addr {
 // target is a line that an attacker aims at.
 type target struct {
 	*line
-	expects, next uint32 // sequence numbers: expected from the peer, and next of the besieged device
+	expects, next uint32 // sequence numbers: expected from the peer, and next of the attacked device
 }
 
 // targets returns the lines with their current sequence numbers.
@@ -236,7 +236,7 @@ func (a *attacker) manage() {
 	switch m.Attribute {
 	case message.REQ, message.SIDRReq:
 		space := [...]rdmacm.PortSpace{rdmacm.PS_TCP, rdmacm.PS_UDP}[d.below(2)]
-		m.ServiceID, m.PKey = uint64(space)<<16|uint64(siegePort+d.below(2)), 0xffff
+		m.ServiceID, m.PKey = uint64(space)<<16|uint64(attackPort+d.below(2)), 0xffff
 		m.Source, m.Dest = netip.AddrPortFrom(local.Unmap(), 99), to.Unmap()
 		m.RemoteID = 0
 		if m.Attribute == message.REQ {
@@ -258,7 +258,7 @@ func (a *attacker) manage() {
 	a.send(a.b[:size])
 }
 
-const siegePort = 7001
+const attackPort = 7001
 
 // attack sends count packets.
 func (a *attacker) attack(count int) {
@@ -308,7 +308,7 @@ func TestHostilePackets(t *testing.T) {
 	peer, at, other := netip.MustParseAddr("127.0.0.10"), netip.MustParseAddr("127.0.0.11"),
 		netip.MustParseAddr("127.0.0.12")
 	s := newHostileTest(t, peer, at)
-	s.listen(netip.AddrPortFrom(at, siegePort))
+	s.listen(netip.AddrPortFrom(at, attackPort))
 	stranger, liar := s.attacker(1, other, nil), s.attacker(2, peer, nil)
 	var before, after runtime.MemStats
 	var routines, used int

@@ -32,7 +32,7 @@ func TestHostileDynamic(t *testing.T) {
 const hostileKey = 0x5ca1ab1e0ddba11
 
 func hostileDynamic(t *testing.T, insider bool) {
-	besieged, outside := netip.MustParseAddr("127.0.89.1"), netip.MustParseAddr("127.0.89.2")
+	attacked, outside := netip.MustParseAddr("127.0.89.1"), netip.MustParseAddr("127.0.89.2")
 	open := func(at netip.Addr) *rdma.Device {
 		f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: at, Wire: true}}})
 		require.NoError(t, err)
@@ -42,13 +42,13 @@ func hostileDynamic(t *testing.T, insider bool) {
 		t.Cleanup(func() { assert.NoError(t, d.Close()) })
 		return d
 	}
-	d, peer := open(besieged), open(netip.MustParseAddr("127.0.89.3"))
+	d, peer := open(attacked), open(netip.MustParseAddr("127.0.89.3"))
 	own, mr, _, _, dct := dynamicTarget(t, d, 1<<16)
 	socket, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(outside, 0)))
 	require.NoError(t, err)
 	defer socket.Close()
 	from := packet.Endpoint{GID: outside.As16(), Port: socket.LocalAddr().(*net.UDPAddr).AddrPort().Port()}
-	to := packet.Endpoint{GID: besieged.As16(), Port: packet.Port}
+	to := packet.Endpoint{GID: attacked.As16(), Port: packet.Port}
 	random := rand.New(rand.NewPCG(1, 2))
 	order := binary.BigEndian
 	key := uint64(hostileKey)
@@ -75,7 +75,7 @@ func hostileDynamic(t *testing.T, insider bool) {
 		size := 32 + [...]int{0, 4, 8, 16, 20, 28}[random.IntN(6)] + [...]int{0, 0, 8, 1024, 1024, 4096}[random.IntN(6)] + 4
 		p = p[:min(size, len(p))]
 		packet.Seal(p, &from, &to, 0)
-		_, err := socket.WriteToUDPAddrPort(p, netip.AddrPortFrom(besieged, packet.Port))
+		_, err := socket.WriteToUDPAddrPort(p, netip.AddrPortFrom(attacked, packet.Port))
 		require.NoError(t, err)
 		if i%512 == 0 {
 			time.Sleep(time.Millisecond) // the socket's buffer
@@ -91,7 +91,7 @@ func hostileDynamic(t *testing.T, insider bool) {
 	gid, err := peer.FindGID(rdma.GIDQuery{})
 	require.NoError(t, err)
 	attr := &ibv.AHAttr{IsGlobal: 1, PortNum: 1}
-	*attr.GRH.DGID.Raw() = besieged.As16()
+	*attr.GRH.DGID.Raw() = attacked.As16()
 	attr.GRH.SGIDIndex = uint8(gid.GIDIndex)
 	ah, err := other.PD().CreateAH(attr)
 	closes(t, ah, err)
@@ -108,8 +108,8 @@ func hostileDynamic(t *testing.T, insider bool) {
 
 // TestForgedDynamicAnswer acknowledges an initiator's request without knowing its connection's life.
 func TestForgedDynamicAnswer(t *testing.T) {
-	besieged, outside := netip.MustParseAddr("127.0.90.1"), netip.MustParseAddr("127.0.90.2")
-	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: besieged, Wire: true}}})
+	attacked, outside := netip.MustParseAddr("127.0.90.1"), netip.MustParseAddr("127.0.90.2")
+	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: attacked, Wire: true}}})
 	closes(t, f, err)
 	d, err := rdma.OpenOn(f, "soft0")
 	closes(t, d, err)
@@ -128,7 +128,7 @@ func TestForgedDynamicAnswer(t *testing.T) {
 	socket, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(outside, 0)))
 	closes(t, socket, err)
 	from := packet.Endpoint{GID: outside.As16(), Port: socket.LocalAddr().(*net.UDPAddr).AddrPort().Port()}
-	to := packet.Endpoint{GID: besieged.As16(), Port: packet.Port}
+	to := packet.Endpoint{GID: attacked.As16(), Port: packet.Port}
 	for _, life := range []uint64{0, 1, uint64(time.Now().UnixMicro()) << 12} {
 		p := make([]byte, 12+8+4+4)
 		p[0] = 0xc0 | ibv.OPCODE_ACKNOWLEDGE
@@ -137,7 +137,7 @@ func TestForgedDynamicAnswer(t *testing.T) {
 		binary.BigEndian.PutUint64(p[12:], life)
 		p[20] = 0x1f
 		packet.Seal(p, &from, &to, 0)
-		_, err = socket.WriteToUDPAddrPort(p, netip.AddrPortFrom(besieged, packet.Port))
+		_, err = socket.WriteToUDPAddrPort(p, netip.AddrPortFrom(attacked, packet.Port))
 		require.NoError(t, err)
 	}
 	for range 50 {

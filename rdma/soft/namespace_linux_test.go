@@ -20,13 +20,13 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/soft"
-	"github.com/goverbs/goverbs/rdma/soft/internal/rig"
+	"github.com/goverbs/goverbs/rdma/soft/internal/testbed"
 )
 
-// inNamespace is rig.InNamespace with the loopback interface up.
+// inNamespace is testbed.InNamespace with the loopback interface up.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return false
 	}
 	lo, err := netlink.LinkByName("lo")

@@ -26,7 +26,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
-	"github.com/goverbs/goverbs/rdma/soft/internal/rig"
+	"github.com/goverbs/goverbs/rdma/soft/internal/testbed"
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	// the parent of a child process holds the lock; fuzz workers have distinct addresses
-	if os.Getenv(asDelayed) == "" && !rig.Namespaced() && !slices.Contains(os.Args, "-test.fuzzworker") {
+	if os.Getenv(asDelayed) == "" && !testbed.Namespaced() && !slices.Contains(os.Args, "-test.fuzzworker") {
 		alone()
 	}
 	os.Exit(m.Run())

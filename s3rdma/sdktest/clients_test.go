@@ -29,7 +29,7 @@ func (c awsStore) complete(ctx context.Context, key string, id *string, parts []
 
 // TestObjects puts and gets objects of many sizes with both clients. RDMA is used from the threshold on.
 func TestObjects(t *testing.T) {
-	r := newRig(t, settings{})
+	r := newTestbed(t, settings{})
 	ctx := t.Context()
 	for name, c := range r.stores(r.transport) {
 		for i, size := range []int{0, 1, threshold - 1, threshold, threshold + 1, 3<<20 + 7} {
@@ -53,7 +53,7 @@ func TestObjects(t *testing.T) {
 }
 
 func TestRanges(t *testing.T) {
-	r := newRig(t, settings{})
+	r := newTestbed(t, settings{})
 	data := pattern(1<<20, 1)
 	for name, c := range r.stores(r.transport) {
 		require.NoError(t, c.put(t.Context(), "ranges", data))
@@ -83,7 +83,7 @@ func TestRanges(t *testing.T) {
 
 // TestMultipart puts an object in parts, with GOVERBS_EVERYTHING of 1 GiB.
 func TestMultipart(t *testing.T) {
-	r := newRig(t, settings{})
+	r := newTestbed(t, settings{})
 	data := pattern(12<<20+5, 1)
 	if os.Getenv("GOVERBS_EVERYTHING") != "" && os.Getenv("GOVERBS_ROUNDS") == "" { // not with the race detector
 		data = pattern(1<<30, 1)
@@ -102,7 +102,7 @@ func TestMultipart(t *testing.T) {
 
 // TestManyAtOnce has 64 goroutines, as many as there may be transfers.
 func TestManyAtOnce(t *testing.T) {
-	r := newRig(t, settings{})
+	r := newTestbed(t, settings{})
 	for name, c := range r.stores(r.transport) {
 		var all sync.WaitGroup
 		for i := range 64 {
@@ -129,7 +129,7 @@ func TestManyAtOnce(t *testing.T) {
 
 // TestInto gets objects into a program's buffer.
 func TestInto(t *testing.T) {
-	r := newRig(t, settings{})
+	r := newTestbed(t, settings{})
 	c := awsStore{r.aws(r.transport)}
 	b, err := s3rdma.NewBuffer(1 << 20)
 	require.NoError(t, err)
@@ -157,7 +157,7 @@ func TestInto(t *testing.T) {
 // TestIntoUnread: if an object that RDMA has written into a buffer is not read, it does not replace the next one, which
 // HTTP transfers.
 func TestIntoUnread(t *testing.T) {
-	r := newRig(t, settings{})
+	r := newTestbed(t, settings{})
 	c := awsStore{r.aws(r.transport)}
 	b, err := s3rdma.NewBuffer(threshold)
 	require.NoError(t, err)
@@ -191,20 +191,20 @@ func TestOneSide(t *testing.T) {
 		}
 	}
 	t.Run("no middleware", func(t *testing.T) {
-		r := newRig(t, settings{plain: true})
+		r := newTestbed(t, settings{plain: true})
 		both(t, r.stores(r.transport))
 		// the server is asked only once
 		assert.Equal(t, s3rdma.Stats{Declined: 1}, r.transport.Stats())
 	})
 	t.Run("no transport", func(t *testing.T) {
-		r := newRig(t, settings{})
+		r := newTestbed(t, settings{})
 		both(t, r.stores(http.RoundTripper(r.base)))
 	})
 }
 
 // TestDirect transfers objects with the direct protocol. The S3 server verifies the signatures, which cover the token.
 func TestDirect(t *testing.T) {
-	r := newRig(t, settings{handler: s3rdma.HandlerOptions{Direct: true}, client: s3rdma.Options{Direct: true}})
+	r := newTestbed(t, settings{handler: s3rdma.HandlerOptions{Direct: true}, client: s3rdma.Options{Direct: true}})
 	for name, c := range r.stores(r.transport) {
 		for i, size := range []int{1, threshold, 3<<20 + 7} {
 			data := pattern(size, uint64(i))

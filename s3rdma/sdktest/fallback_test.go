@@ -93,7 +93,7 @@ func TestFallback(t *testing.T) {
 		{"ready", "no bytes", set("X-Amz-Rdma-Bytes-Transferred", "")},
 	} {
 		t.Run(failure.kind+" "+failure.name, func(t *testing.T) {
-			r := newRig(t, settings{between: onReply(failure.kind, failure.change),
+			r := newTestbed(t, settings{between: onReply(failure.kind, failure.change),
 				client:  s3rdma.Options{TransferTimeout: 300 * time.Millisecond},
 				handler: s3rdma.HandlerOptions{SessionLifetime: 200 * time.Millisecond, TransferTimeout: 300 * time.Millisecond}})
 			for name, c := range r.stores(r.transport) {
@@ -113,7 +113,7 @@ func TestFallback(t *testing.T) {
 // TestServerRejects checks that the S3 server's own errors are returned, and that HTTP is used when a limit is reached.
 func TestServerRejects(t *testing.T) {
 	t.Run("no such key", func(t *testing.T) {
-		r := newRig(t, settings{})
+		r := newTestbed(t, settings{})
 		want := map[string]string{"aws": "NoSuchKey", "minio": "key does not exist"}
 		for name, c := range r.stores(r.transport) {
 			_, err := c.get(t.Context(), "missing", "")
@@ -121,7 +121,7 @@ func TestServerRejects(t *testing.T) {
 		}
 	})
 	t.Run("denied", func(t *testing.T) {
-		r := newRig(t, settings{inner: func(next http.Handler) http.Handler {
+		r := newTestbed(t, settings{inner: func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPut {
 					http.Error(w, "<Error><Code>AccessDenied</Code></Error>", http.StatusForbidden)
@@ -138,7 +138,7 @@ func TestServerRejects(t *testing.T) {
 		"object": {MaxObject: threshold - 1}, "staged": {MaxStaged: threshold - 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, settings{handler: o})
+			r := newTestbed(t, settings{handler: o})
 			data := pattern(threshold, 1)
 			for _, c := range r.stores(r.transport) {
 				require.NoError(t, c.put(t.Context(), "limit", data))
@@ -153,7 +153,7 @@ func TestServerRejects(t *testing.T) {
 
 // TestWrongSignature: the S3 server rejects the replayed request of a client with a wrong key.
 func TestWrongSignature(t *testing.T) {
-	r := newRig(t, settings{between: func(base http.RoundTripper) http.RoundTripper {
+	r := newTestbed(t, settings{between: func(base http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			const name = "X-Goverbs-Original-Authorization"
 			if a := r.Header.Get(name); a != "" {
@@ -176,7 +176,7 @@ func TestAbort(t *testing.T) {
 	for _, kind := range []string{"prepare", "ready"} {
 		t.Run(kind, func(t *testing.T) {
 			var cancel atomic.Pointer[context.CancelFunc]
-			r := newRig(t, settings{between: onReply(kind, func(*http.Response) error {
+			r := newTestbed(t, settings{between: onReply(kind, func(*http.Response) error {
 				if f := cancel.Load(); f != nil {
 					(*f)()
 				}
@@ -205,7 +205,7 @@ func TestAbort(t *testing.T) {
 // TestLostLink cuts the link between the devices during transfers, so that writes of either side fail.
 func TestLostLink(t *testing.T) {
 	var fabric atomic.Pointer[soft.Fabric]
-	r := newRig(t, settings{
+	r := newTestbed(t, settings{
 		client:  s3rdma.Options{TransferTimeout: time.Second},
 		handler: s3rdma.HandlerOptions{TransferTimeout: 500 * time.Millisecond},
 		between: onReply("prepare", func(*http.Response) error {
@@ -230,7 +230,7 @@ func TestLostLink(t *testing.T) {
 // TestServerPanics: the S3 server aborts its response, like a reverse proxy that fails to copy a body.
 func TestServerPanics(t *testing.T) {
 	var abort atomic.Bool
-	r := newRig(t, settings{inner: func(next http.Handler) http.Handler {
+	r := newTestbed(t, settings{inner: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet && abort.Swap(false) {
 				panic(http.ErrAbortHandler)
@@ -251,7 +251,7 @@ func TestServerPanics(t *testing.T) {
 
 // TestBodyEndsEarly: a request's body ends early or fails.
 func TestBodyEndsEarly(t *testing.T) {
-	r := newRig(t, settings{})
+	r := newTestbed(t, settings{})
 	c := r.aws(r.transport)
 	_, err := c.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("short"),
 		Body: io.LimitReader(zeros{}, threshold), ContentLength: aws.Int64(2 * threshold)},
@@ -270,7 +270,7 @@ type zeros struct{}
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 // control sends a control request as another implementation would.
-func control(t *testing.T, r *rig, path string, header map[string]string) *http.Response {
+func control(t *testing.T, r *testbed, path string, header map[string]string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.server.URL+"/.hipobj-rc/"+path, http.NoBody)
 	require.NoError(t, err)
@@ -291,7 +291,7 @@ func TestControl(t *testing.T) {
 		}
 		return replay.WithContext(context.WithValue(replay.Context(), authenticated{}, true)), nil
 	}
-	r := newRig(t, settings{handler: s3rdma.HandlerOptions{MaxSessions: 2, SessionLifetime: 100 * time.Millisecond,
+	r := newTestbed(t, settings{handler: s3rdma.HandlerOptions{MaxSessions: 2, SessionLifetime: 100 * time.Millisecond,
 		Authorize: trust}})
 	good := func(changes ...string) map[string]string {
 		h := map[string]string{"x-amz-rdma-protocol": "hipobj-rc-v2", "x-amz-rdma-op": "PUT",
@@ -372,7 +372,7 @@ func TestForeign(t *testing.T) {
 		}
 		return signer(ctx, r)
 	})
-	r := newRig(t, settings{client: s3rdma.Options{Foreign: true, Signer: sign},
+	r := newTestbed(t, settings{client: s3rdma.Options{Foreign: true, Signer: sign},
 		handler: s3rdma.HandlerOptions{Authorize: authorize}, between: onReply("prepare", set("X-Goverbs-Replay", ""))})
 	c, data := awsStore{r.aws(r.transport)}, pattern(1<<20, 1)
 	_, err := c.PutObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String(bucket), Key: aws.String("a key"),
@@ -396,7 +396,7 @@ func TestForeign(t *testing.T) {
 // TestSlow has a client that starts a prepared transfer too late: the server has forgotten it, and HTTP moves the object.
 func TestSlow(t *testing.T) {
 	var slow atomic.Bool
-	r := newRig(t, settings{handler: s3rdma.HandlerOptions{SessionLifetime: 50 * time.Millisecond},
+	r := newTestbed(t, settings{handler: s3rdma.HandlerOptions{SessionLifetime: 50 * time.Millisecond},
 		between: func(base http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(r *http.Request) (*http.Response, error) {
 				if slow.Load() && strings.HasSuffix(r.URL.Path, "/ready") {
@@ -425,7 +425,7 @@ func TestSlow(t *testing.T) {
 // TestRetry has an S3 server that asks for another try, which the SDKs make. It moves by RDMA.
 func TestRetry(t *testing.T) {
 	var refuse atomic.Int32
-	r := newRig(t, settings{inner: func(next http.Handler) http.Handler {
+	r := newTestbed(t, settings{inner: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method != http.MethodHead && refuse.Add(-1) >= 0 {
 				http.Error(w, "<Error><Code>SlowDown</Code></Error>", http.StatusServiceUnavailable)
@@ -454,7 +454,7 @@ func TestRetry(t *testing.T) {
 
 // TestPerClient tests the limit of transfers of an access key.
 func TestPerClient(t *testing.T) {
-	r := newRig(t, settings{handler: s3rdma.HandlerOptions{MaxSessionsPerClient: 1}})
+	r := newTestbed(t, settings{handler: s3rdma.HandlerOptions{MaxSessionsPerClient: 1}})
 	prepare := func(key string) int {
 		return control(t, r, "prepare", map[string]string{"x-amz-rdma-protocol": "hipobj-rc-v2", "x-amz-rdma-op": "PUT",
 			"x-amz-rdma-target": "/bucket/key", "x-amz-rdma-size": "100", "x-amz-rdma-offset": "0",

@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 
 // front is a gateway process in front of a server that verifies signatures, with a client in this process.
 type front struct {
-	*rig
+	*testbed
 	listen, metrics string
 	args            []string
 	process         *exec.Cmd
@@ -75,7 +75,7 @@ type front struct {
 func newFront(t *testing.T, secure bool, between func(http.RoundTripper) http.RoundTripper, args ...string) *front {
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
-	f := &front{rig: &rig{t: t}, listen: freeAddress(t), metrics: freeAddress(t)}
+	f := &front{testbed: &testbed{t: t}, listen: freeAddress(t), metrics: freeAddress(t)}
 	objects := s3mem.New()
 	require.NoError(t, objects.CreateBucket(bucket))
 	backend := httptest.NewUnstartedServer(verify(t, decode(gofakes3.New(objects).Server())))

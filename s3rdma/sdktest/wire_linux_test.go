@@ -31,7 +31,7 @@ import (
 func TestWire(t *testing.T) {
 	for name, direct := range map[string]bool{"hipobj-rc-v2": false, "direct": true} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, settings{wire: true, handler: s3rdma.HandlerOptions{Direct: direct},
+			r := newTestbed(t, settings{wire: true, handler: s3rdma.HandlerOptions{Direct: direct},
 				client: s3rdma.Options{Direct: direct}})
 			for name, c := range r.stores(r.transport) {
 				data := pattern(3<<20+1, 1)
@@ -56,7 +56,7 @@ func TestClientProcess(t *testing.T) {
 		clientProcess(t, url, os.Getenv("S3RDMA_DEATH"))
 		return
 	}
-	r := newRig(t, settings{wire: true, handler: s3rdma.HandlerOptions{Direct: true,
+	r := newTestbed(t, settings{wire: true, handler: s3rdma.HandlerOptions{Direct: true,
 		SessionLifetime: 300 * time.Millisecond, TransferTimeout: 2 * time.Second}})
 	for _, death := range []string{"", "prepared PUT", "prepared GET", "ready PUT", "ready GET", "direct PUT", "direct GET"} {
 		t.Run(death, func(t *testing.T) {
@@ -98,7 +98,7 @@ func clientProcess(t *testing.T, url, death string) {
 	transport, err := s3rdma.NewTransport(between, s3rdma.Options{Device: device, Signer: signer, Threshold: threshold,
 		Direct: at == "direct"})
 	require.NoError(t, err)
-	r := &rig{t: t, server: &httptest.Server{URL: url}}
+	r := &testbed{t: t, server: &httptest.Server{URL: url}}
 	c := awsStore{r.aws(transport)}
 	data := pattern(8<<20, 1)
 	require.NoError(t, c.put(t.Context(), "process", data))
@@ -159,7 +159,7 @@ func BenchmarkObjects(b *testing.B) {
 			if variant == "http" {
 				over = base
 			}
-			c := (&rig{server: s}).aws(over)
+			c := (&testbed{server: s}).aws(over)
 			run := func(op string, do func(context.Context) error) {
 				b.Run(fmt.Sprintf("%s/%dMiB/%s", op, size>>20, variant), func(b *testing.B) {
 					b.SetBytes(int64(size))

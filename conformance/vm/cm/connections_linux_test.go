@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -49,7 +49,7 @@ func TestConnections(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for minutes: make bench WHAT=vm")
 	}
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	client := filepath.Join(t.TempDir(), "cmclient") // the name by which the client's system calls are counted
 	require.NoError(t, os.Symlink("/proc/self/exe", client))
 	c := openCMTime(t)
@@ -190,7 +190,7 @@ func TestConnectionsPeer(t *testing.T) {
 	if role == "" {
 		t.Skip("a part of TestConnections")
 	}
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	at := netip.MustParseAddrPort(os.Getenv(envAt))
 	config := on(stream.Config{Buffer: 8 << 10})
 	start, err := strconv.ParseInt(os.Getenv(envBegan), 10, 64)

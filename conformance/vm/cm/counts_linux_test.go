@@ -20,7 +20,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/rdma/stream"
 )
@@ -63,7 +63,7 @@ func TestCounts(t *testing.T) {
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for minutes: vmtest -env GOVERBS_SPEED=1")
 	}
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	conns := map[string]net.Conn{}
 	for _, kind := range kinds {
 		if kind != "rstream" {

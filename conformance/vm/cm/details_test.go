@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
@@ -58,7 +58,7 @@ func TestDetails(t *testing.T) {
 	assert.ErrorIs(t, fresh.Reject(nil), syscall.EINVAL)
 	_, _, err = fresh.InitQPAttr(ibv.QPS_INIT)
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	assert.NoError(t, fresh.Listen(1), "an ID that is not bound takes any port")
+	assert.NoError(t, fresh.Listen(1), "Listen selects a port for an unbound ID")
 	assert.NotZero(t, fresh.LocalAddr().Port())
 	assert.True(t, fresh.LocalAddr().Addr().IsUnspecified())
 	assert.ErrorIs(t, fresh.Listen(1), syscall.EINVAL, "again")
@@ -76,7 +76,7 @@ func TestDetails(t *testing.T) {
 	keep(t, one, err)
 	require.NoError(t, one.Bind(address(t, 7441)))
 	err = all.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 7441))
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	} else {
 		assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)

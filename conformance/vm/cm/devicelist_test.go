@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/cm"
@@ -58,7 +58,7 @@ func deviceAddresses() (map[string]uintptr, error) {
 // single arena, do not have this problem.
 func TestDeviceListOfLibrdmacm(t *testing.T) {
 	inGuest(t, "tests librdmacm")
-	if rig.Native() {
+	if testbed.Native() {
 		t.Skip("package native has no librdmacm")
 	}
 	if os.Getenv(envAlone) == t.Name() {
@@ -88,7 +88,7 @@ func TestDeviceListOfLibrdmacm(t *testing.T) {
 const wrongOrder = "the removed device is above the other one and sorts below it"
 
 func removeListedDevice(t *testing.T) {
-	spare := rig.Open(t).Spare()
+	spare := testbed.Open(t).Spare()
 	at, err := deviceAddresses()
 	require.NoError(t, err)
 	require.Len(t, at, 2)
@@ -113,7 +113,7 @@ func removeListedDevice(t *testing.T) {
 	}, 10*time.Second, 5*time.Millisecond)
 	left := devices()
 	require.NoError(t, <-removed, "librdmacm has closed it")
-	if !wrong || rig.Kernel(t) != "6.1" { // the guest with librdmacm 44.0
+	if !wrong || testbed.Kernel(t) != "6.1" { // the guest with librdmacm 44.0
 		require.Equal(t, 1, left)
 		require.Equal(t, 1, devices())
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -137,7 +137,7 @@ func TestEventOfBrokenQueuePair(t *testing.T) {
 // TestEventUnreachable connects to an unused address. The request fails when the Ethernet address of the neighbor
 // changes.
 func TestEventUnreachable(t *testing.T) {
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		unreachableOnSoft(t)
 		return
 	}
@@ -181,8 +181,8 @@ func unreachableOnSoft(t *testing.T) {
 
 func TestEventAddressError(t *testing.T) {
 	s := newScene(t)
-	if rig.Kernel(t) != rig.Soft {
-		rig.Open(t).Spare()
+	if testbed.Kernel(t) != testbed.Soft {
+		testbed.Open(t).Spare()
 		link, err := netlink.LinkByName("rdma1") // link of the spare device
 		require.NoError(t, err)
 		require.NoError(t, netlink.LinkSetARPOn(link)) // so that address resolution needs a reply
@@ -206,7 +206,7 @@ func TestEventDeviceRemoval(t *testing.T) {
 		return
 	}
 	s := newScene(t)
-	spare := rig.Open(t).Spare()
+	spare := testbed.Open(t).Spare()
 	ip, _ := netip.AddrFromSlice(spare.Address)
 	at := netip.AddrPortFrom(ip.Unmap(), 7486)
 	l := s.listen(rdmacm.PS_TCP, at)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -365,7 +365,7 @@ func TestDisconnectAfterPeer(t *testing.T) {
 
 // TestClosedID checks that every method of a closed ID returns an error that says so.
 func TestClosedID(t *testing.T) {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	id, err := createID(rdmacm.PS_TCP)
 	require.NoError(t, err)
 	require.NoError(t, id.Close())

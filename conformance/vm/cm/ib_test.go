@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -41,7 +41,7 @@ func TestIBOnRoCE(t *testing.T) {
 		assert.ErrorIs(t, id(ps).BindIB(localAddr), syscall.ENODEV, "%v", ps)
 		resolves := id(ps)
 		err := resolves.ResolveIBAddr(soon(t), nil, localAddr, time.Second)
-		if rig.Kernel(t) == rig.Soft {
+		if testbed.Kernel(t) == testbed.Soft {
 			assert.ErrorIs(t, err, syscall.ENODEV, "%v", ps)
 		} else if assert.NoError(t, err, "%v: of the port that has the prefix", ps) {
 			at, ok := resolves.LocalIBAddr()
@@ -62,7 +62,7 @@ func TestIBOnRoCE(t *testing.T) {
 	all := cm.NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)
 	everywhere := id(rdmacm.PS_TCP)
 	err = everywhere.BindIB(all)
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		assert.ErrorIs(t, err, syscall.ENODEV)
 		return
 	}
@@ -150,9 +150,9 @@ func (r *resolver) serve(c net.Conn) {
 // TestRouteOfHints checks that the route in the hints reaches the service that resolves routes for librdmacm, and that
 // the reply is parsed: native addresses, the path, and the header before private data.
 func TestRouteOfHints(t *testing.T) {
-	inGuest(t, "librdmacm asks for routes at a socket of the system's")
-	if rig.Native() {
-		t.Skip("package native asks for no routes")
+	inGuest(t, "librdmacm queries routes from the ibacm socket")
+	if testbed.Native() {
+		t.Skip("package native does not query routes")
 	}
 	if !alone(t) { // librdmacm looks for the socket only once
 		return

@@ -11,14 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/cm"
 )
 
-var qpAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: rig.Caps, SQSigAll: 1}
+var qpAttr = ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: testbed.Caps, SQSigAll: 1}
 
 // listen creates a synchronous listener.
 func listen(t testing.TB, port uint16) *cm.ID {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
@@ -22,7 +22,7 @@ import (
 // linkLocal returns the link-local address of the guest's network device, with its zone.
 func linkLocal(t *testing.T) netip.Addr {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		t.Skip("rdma/soft tests this for the software device")
 	}
 	netdev, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))
@@ -59,7 +59,7 @@ func TestLinkLocal(t *testing.T) {
 	assert.ErrorContains(t, err, "a link-local address needs an interface")
 	_, err = bind(at.WithZone("99"))
 	assert.ErrorIs(t, err, syscall.ENODEV)
-	if rig.Kernel(t) == "6.1" { // 7 accepts any existing interface
+	if testbed.Kernel(t) == "6.1" { // 7 accepts any existing interface
 		_, err = bind(at.WithZone("lo"))
 		assert.ErrorIs(t, err, syscall.ENODEV)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
@@ -26,7 +26,7 @@ import (
 
 // TestMain runs the tests on the software device outside a guest.
 func TestMain(m *testing.M) {
-	rig.OrSoft()
+	testbed.OrSoft()
 	if os.Getenv(envMainThread) != "" {
 		deviceAddresses()
 	}
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	if goPath {
 		notCounted = append(notCounted, "pd") // librdmacm leaks its PD if a device list is freed last
 	}
-	rig.Main(tests{m}, notCounted...)
+	testbed.Main(tests{m}, notCounted...)
 }
 
 // tests runs the tests, with the data path in Go if the environment selects it. The data path keeps devices, and the
@@ -67,7 +67,7 @@ func (m tests) Run() int {
 
 // backend returns the backend of the tests: nil for the C library.
 var backend = sync.OnceValue(func() runtime.Backend {
-	b, err := rig.Backend()
+	b, err := testbed.Backend()
 	if err != nil {
 		panic(err)
 	}
@@ -108,7 +108,7 @@ func eachProtocol(t *testing.T, test func(t *testing.T, p stream.Protocol)) {
 // inGuest skips a test that cannot run on the software device.
 func inGuest(t testing.TB, reason string) {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		t.Skip("runs in a guest: " + reason)
 	}
 }
@@ -120,7 +120,7 @@ const envAlone = "GOVERBS_CM_ALONE"
 // arena, since librdmacm 44.0 sometimes hangs when a device is removed; see TestDeviceListOfLibrdmacm.
 func alone(t *testing.T) bool {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft || os.Getenv(envAlone) == t.Name() {
+	if testbed.Kernel(t) == testbed.Soft || os.Getenv(envAlone) == t.Name() {
 		return true
 	}
 	self, err := os.Executable()
@@ -136,7 +136,7 @@ func alone(t *testing.T) bool {
 // address returns the IPv4 address of the guest's device, with a port.
 func address(t testing.TB, port uint16) netip.AddrPort {
 	t.Helper()
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	ip, err := netip.ParseAddr(os.Getenv(wire.EnvAddress))
 	require.NoError(t, err)
 	return netip.AddrPortFrom(ip, port)

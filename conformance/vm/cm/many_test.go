@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
@@ -36,11 +36,11 @@ func descriptors(t testing.TB) int {
 // librdmacm's contexts.
 func unchanged(t testing.TB) {
 	t.Helper()
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	list, err := getDevices() // makes librdmacm open the devices
 	require.NoError(t, err)
 	require.NoError(t, list.Close())
-	before, err := rig.Resources()
+	before, err := testbed.Resources()
 	require.NoError(t, err)
 	for _, kind := range []string{"mr", "cq", "pd"} {
 		if goPath { // the data path in Go keeps the device and the pool of streams open
@@ -51,7 +51,7 @@ func unchanged(t testing.TB) {
 	t.Cleanup(func() {
 		var left string
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			left, err = rig.Leaks(before)
+			left, err = testbed.Leaks(before)
 			if goruntime.NumGoroutine() <= goroutines && descriptors(t) <= files && err == nil && left == "" ||
 				time.Now().After(deadline) {
 				break
@@ -104,7 +104,7 @@ func TestManyConnections(t *testing.T) {
 		}()
 		start := time.Now()
 		const atOnce = 10
-		all := rig.Many(1000, 200)
+		all := testbed.Many(1000, 200)
 		errs := make(chan error, all)
 		next := make(chan int, all)
 		for i := range all {
@@ -255,7 +255,7 @@ func TestStreamLeaks(t *testing.T) {
 		_, err = io.ReadAll(c)
 		switch { // the listener disconnected, or had not seen the connection
 		case err == nil:
-		case rig.Lossy() && errors.Is(err, syscall.ETIMEDOUT): // retries take no time and were exhausted before
+		case testbed.Lossy() && errors.Is(err, syscall.ETIMEDOUT): // retries take no time and were exhausted before
 		default:
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 		}
@@ -263,14 +263,14 @@ func TestStreamLeaks(t *testing.T) {
 		_, err = l.Accept()
 		assert.ErrorContains(t, err, "closed")
 		long := 100 * time.Millisecond
-		if rig.Kernel(t) == rig.Soft {
+		if testbed.Kernel(t) == testbed.Soft {
 			long = opTimeout
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), long)
 		defer cancel()
 		_, err = dialer(on(stream.Config{Protocol: protocol})).Dial(ctx, "10.77.0.98:1") // unused address
 		switch {
-		case rig.Kernel(t) == rig.Soft: // the wire has no other destinations
+		case testbed.Kernel(t) == testbed.Soft: // the wire has no other destinations
 			assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 		case !errors.Is(err, syscall.ETIMEDOUT): // the address resolution times out at the same time
 			assert.ErrorIs(t, err, context.DeadlineExceeded)

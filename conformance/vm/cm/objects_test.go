@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -84,10 +84,10 @@ func TestLastIDKeepsDevice(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	l, err := getDevices()
 	require.NoError(t, err)
-	if rig.Kernel(t) != rig.Soft { // the fabric has two devices
+	if testbed.Kernel(t) != testbed.Soft { // the fabric has two devices
 		require.Len(t, l.Devices, 1)
 	}
 	assert.Equal(t, os.Getenv(wire.EnvDevice), l.Devices[0].Name())

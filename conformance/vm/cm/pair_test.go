@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/rdma/stream"
 )
@@ -34,8 +34,8 @@ func twoHosts(t *testing.T, config stream.Config, port uint16) (c *stream.Conn, 
 	if remote == "" {
 		t.Skip("runs in two guests: go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/cm -run TwoHosts")
 	}
-	config.AckTimeout = cmp.Or(config.AckTimeout, rig.PeerAckTimeout)
-	all := rig.GuestTime(t, 90*time.Second)
+	config.AckTimeout = cmp.Or(config.AckTimeout, testbed.PeerAckTimeout)
+	all := testbed.GuestTime(t, 90*time.Second)
 	if os.Getenv(wire.EnvHost) == "0" {
 		l, err := listenConfig(config).Listen(context.Background(), own.String())
 		require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestTwoHostsSeparate(t *testing.T) {
 			ends <- end{err, "read"}
 		}()
 		start := time.Now()
-		notice := rig.GuestTime(t, 60*time.Second)
+		notice := testbed.GuestTime(t, 60*time.Second)
 		for range 2 {
 			select {
 			case e := <-ends:
@@ -146,7 +146,7 @@ func TestTwoHostsSeparate(t *testing.T) {
 				require.Fail(t, "the other host does not notice")
 			}
 		}
-		soon := rig.GuestTime(t, 5*time.Second)
+		soon := testbed.GuestTime(t, 5*time.Second)
 		var lost *stream.UndeliveredError
 		assert.ErrorAs(t, c.Close(), &lost)
 		assert.NoError(t, d.Close(), "no data was written")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -91,8 +91,8 @@ func since65(t *testing.T, err error) bool {
 	if !errors.Is(err, runtime.ErrNotSupported) {
 		return true
 	}
-	assert.NotEqual(t, "7", rig.Kernel(t), "rdma-core 65")
-	if !rig.Native() {
+	assert.NotEqual(t, "7", testbed.Kernel(t), "rdma-core 65")
+	if !testbed.Native() {
 		assert.ErrorContains(t, err, "librdmacm.so.1 does not export it (rdma-core has it since 65.0)")
 	}
 	assert.ErrorIs(t, err, syscall.EOPNOTSUPP)
@@ -131,7 +131,7 @@ func TestEventOfAddrInfo(t *testing.T) {
 	hints := cm.Hints{Flags: rdmacm.RAI_NUMERICHOST, Source: address(t, 0)}
 	err = id.ResolveAddrInfo(soon(t), at.Addr().String(), "7464", hints)
 	if !since65(t, err) {
-		if _, err = id.QueryAddrInfo(); rig.Native() {
+		if _, err = id.QueryAddrInfo(); testbed.Native() {
 			assert.ErrorIs(t, err, syscall.ENOENT)
 		} else {
 			assert.False(t, since65(t, err))
@@ -243,11 +243,11 @@ func TestEventAddressChange(t *testing.T) {
 		return
 	}
 	s := newScene(t)
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		addressChangeOnSoft(t, s)
 		return
 	}
-	bond := rig.NewBond(t)
+	bond := testbed.NewBond(t)
 	defer removeDevice(t, bond.Remove)
 	l := s.listen(rdmacm.PS_TCP, netip.AddrPortFrom(bond.Address, 7466))
 	defer l.Close() // the removal waits for it

@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
@@ -45,7 +45,7 @@ func needTCPRoot(t *testing.T) {
 }
 
 func openPreload(t *testing.T, name string) preload {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	root := os.Getenv(name)
 	if root == "" {
 		t.Skip("programs for TCP are not in this guest: make vm WHAT=rsockets")

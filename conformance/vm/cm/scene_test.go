@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -27,7 +27,7 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	return newSceneOn(t, backend())
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma"
@@ -78,10 +78,10 @@ func onEnds(t *testing.T, connections int, test func(t *testing.T, e ends)) {
 		test(t, ends{backend: backend(), own: ip, theirs: ip})
 	})
 	t.Run("packets", func(t *testing.T) {
-		a := rig.OpenAcross(t)
+		a := testbed.OpenAcross(t)
 		fabric := a.Soft(t)
 		for _, e := range []ends{{fabric, a.Soft4, a.Kernel4}, {fabric, a.Soft6, a.Kernel6}} {
-			t.Run(rig.Version(e.own), func(t *testing.T) { test(t, e) })
+			t.Run(testbed.Version(e.own), func(t *testing.T) { test(t, e) })
 		}
 		a.NoRepeats(t, 2*connections)
 	})
@@ -130,7 +130,7 @@ func TestCClientConnectsWithoutTimeout(t *testing.T) {
 	var elapsed time.Duration
 	for try := 1; try == 1 || try <= 3 && elapsed >= timeout; try++ { // a busy machine may be slow
 		t.Run(strconv.Itoa(try), func(t *testing.T) {
-			a := rig.OpenAcross(t) // with a new cable, since the ends of a used one are in each other's neighbor tables
+			a := testbed.OpenAcross(t) // with a new cable, since the ends of a used one are in each other's neighbor tables
 			ch, err := cm.CreateEventChannelOn(a.Soft(t))
 			keep(t, ch, err)
 			own, err := ch.CreateID(rdmacm.PS_TCP)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 )
 
 // TestCopy copies a file with goverbs cp from a software device to Soft-RoCE and back.
@@ -24,7 +24,7 @@ func TestCopy(t *testing.T) {
 	if _, err := exec.LookPath("goverbs"); err != nil {
 		t.Skip("goverbs is not in this guest: make vm WHAT=doctor")
 	}
-	a := rig.OpenAcross(t)
+	a := testbed.OpenAcross(t)
 	here := func(f func() error) error { return f() }
 	for _, test := range []struct {
 		name         string

@@ -23,21 +23,21 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
 // hosts simulates two hosts: Soft-RoCE in the guest's namespace, where goverbs doctor runs, and a software device in
 // another namespace, where goverbs serve runs.
 type hosts struct {
-	*rig.Across
+	*testbed.Across
 	root    string // root directory of nft
 	serving *exec.Cmd
 	inside  bool // goverbs doctor runs in the namespace of goverbs serve, which is the wrong one for its device
 }
 
 const (
-	nearInterface = "across0" // network interface created by rig.Across
+	nearInterface = "across0" // network interface created by testbed.Across
 	farInterface  = "across1"
 )
 
@@ -226,12 +226,12 @@ func (h *hosts) pairFaults(t *testing.T) (all []pairFault) {
 // TestDoctor injects faults between two hosts. goverbs doctor must report exactly the injected fault, and its fix must
 // work.
 func TestDoctor(t *testing.T) {
-	kernel := rig.Kernel(t)
+	kernel := testbed.Kernel(t)
 	root := os.Getenv("GOVERBS_NFT")
 	if root == "" {
 		t.Skip("nft is not in this guest: run make vm WHAT=doctor")
 	}
-	h := &hosts{Across: rig.OpenAcross(t), root: root}
+	h := &hosts{Across: testbed.OpenAcross(t), root: root}
 	h.serve(t)
 	defer h.stop()
 	tryFaults(t, "doctor-pair-"+kernel, h.pairFaults(t), []string{h.Soft4.String()}, h.doctor)

@@ -24,7 +24,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -43,7 +43,7 @@ type guest struct {
 const commandPort = 8080
 
 func newGuest(t *testing.T) *guest {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	g := &guest{root: os.Getenv("GOVERBS_NFT"), netdev: os.Getenv(wire.EnvNetdev), device: os.Getenv(wire.EnvDevice)}
 	if os.Getenv(wire.EnvPeer) == "" || g.root == "" {
 		t.Skip("runs in two guests with nft: make vm WHAT=doctor")
@@ -60,12 +60,12 @@ func newGuest(t *testing.T) *guest {
 func TestDoctorGuests(t *testing.T) {
 	g := newGuest(t)
 	if os.Getenv(wire.EnvHost) == "1" {
-		require.NoError(t, g.serveCommands(rig.GuestTime(t, 20*time.Minute)))
+		require.NoError(t, g.serveCommands(testbed.GuestTime(t, 20*time.Minute)))
 		return
 	}
 	g.await(t)
 	defer func() { assert.NoError(t, g.onPeer("end")) }()
-	kernel := rig.Kernel(t)
+	kernel := testbed.Kernel(t)
 	tryFaults(t, "doctor-guests-"+kernel, g.faults(t), []string{g.peer4.String()},
 		func(t *testing.T, args ...string) []finding { return doctor(t, g.device, args...) })
 	t.Run("ping", g.endsBehindItsOwnFirewall)
@@ -133,7 +133,7 @@ func (g *guest) serveCommands(ctx context.Context) error {
 // await waits until the other guest serves commands.
 func (g *guest) await(t *testing.T) {
 	t.Helper()
-	for ctx := rig.GuestTime(t, 2*time.Minute); ; time.Sleep(time.Second) {
+	for ctx := testbed.GuestTime(t, 2*time.Minute); ; time.Sleep(time.Second) {
 		err := g.onPeer("serve")
 		if err == nil {
 			return

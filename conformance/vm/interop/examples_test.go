@@ -9,13 +9,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
 // TestExamples runs each example as two processes.
 func TestExamples(t *testing.T) {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	for i, e := range []struct{ name, called, calls string }{
 		{"one-sided", `in my memory: "hello from the other side"`, `read back: "hello from the other side"`},
 		{"atomic", "", "4 goroutines counted to 400"},

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 )
 
 // TestInterrupt checks that an interrupt ends commands behind a firewall that drops their packets, although Linux 6.1
@@ -24,7 +24,7 @@ func TestInterrupt(t *testing.T) {
 	if root == "" {
 		t.Skip("nft is not in this guest: make vm WHAT=doctor")
 	}
-	h := &hosts{Across: rig.OpenAcross(t), root: root}
+	h := &hosts{Across: testbed.OpenAcross(t), root: root}
 	wall := h.filtered(t, false, "output", "drop")
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, []byte("content"), 0o600))

@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -47,7 +47,7 @@ type latencies struct{ mean, p50, p99 float64 }
 // TestLatency measures three programs alternately in one boot: the example, an equivalent C program that reports
 // percentiles, and rdma-core's ibv_rc_pingpong, which reports only the mean. It writes the results and prints ratios.
 func TestLatency(t *testing.T) {
-	kernel := rig.Kernel(t)
+	kernel := testbed.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
 		t.Skip("measures: make bench WHAT=vm")
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
@@ -41,7 +41,7 @@ type ends struct {
 }
 
 func openEnds(t *testing.T) *ends {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	roots := os.Getenv("GOVERBS_PERFTEST")
 	if roots == "" {
 		t.Skip("perftest is not in this guest: run make vm WHAT=perftest")

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
@@ -33,7 +33,7 @@ var perftestFigures = []string{
 // works while the other sleeps. With more, it runs tests in which both ends poll, and compares the results of the two
 // ends of one test, since they have separate clocks.
 func TestPerftestSpeed(t *testing.T) {
-	kernel := rig.Kernel(t)
+	kernel := testbed.Kernel(t)
 	if os.Getenv("GOVERBS_MEASURE") == "" {
 		t.Skip("a measurement: make bench WHAT=perftest runs it")
 	}

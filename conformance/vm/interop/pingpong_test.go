@@ -18,19 +18,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/rdma"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m) }
 
 const iters = 100
 
 // TestPingPong runs rdma-core's programs against the examples, as server and as client, with events and with polling.
 // Both sides check the data.
 func TestPingPong(t *testing.T) {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	device := os.Getenv(wire.EnvDevice)
 	local, err := netip.ParseAddr(os.Getenv(wire.EnvAddress))
 	require.NoError(t, err)
@@ -41,12 +41,12 @@ func TestPingPong(t *testing.T) {
 // TestPingPongAcross is TestPingPong with the example as an unprivileged user, on a software device in another
 // namespace.
 func TestPingPongAcross(t *testing.T) {
-	over := rig.OpenAcross(t)
+	over := testbed.OpenAcross(t)
 	all := []places{
 		{device: over.Device, address: over.Kernel4, at: over.Kernel4, ownAt: over.Soft4, over: over},
 		{device: over.Device, address: over.Kernel6, at: over.Kernel4, ownAt: over.Soft6, over: over},
 	}
-	for _, p := range all[:rig.Many(2, 1)] { // make test covers IPv6 in package roce
+	for _, p := range all[:testbed.Many(2, 1)] { // make test covers IPv6 in package roce
 		p.own = "soft@" + p.ownAt.String()
 		t.Run(p.own, func(t *testing.T) { pingPong(t, p) })
 	}
@@ -57,7 +57,7 @@ type places struct {
 	device, own string     // devices of the C program and of the example
 	address     netip.Addr // address of the GID for the C program
 	at, ownAt   netip.Addr // TCP addresses; the C programs listen on IPv4 only
-	over        *rig.Across
+	over        *testbed.Across
 }
 
 func pingPong(t *testing.T, at places) {
@@ -103,7 +103,7 @@ type program struct {
 	name string
 	args []string
 	dash string
-	over *rig.Across // run unprivileged at the far end of this cable; optional
+	over *testbed.Across // run unprivileged at the far end of this cable; optional
 }
 
 func (p program) start(t *testing.T, cmd *exec.Cmd) {

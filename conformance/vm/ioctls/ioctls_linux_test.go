@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ioctls"
 	"github.com/goverbs/goverbs/generated/uapi"
@@ -33,7 +33,7 @@ var siw = append(Device{uapi.UVERBS_OBJECT_AH, uapi.UVERBS_OBJECT_MW}, rxe...)
 
 // tested returns the guest's device, and the number of its driver.
 func tested() (Device, uapi.RDMADriverID) {
-	if rig.IWARP() {
+	if testbed.IWARP() {
 		return siw, uapi.RDMA_DRIVER_SIW
 	}
 	return rxe, uapi.RDMA_DRIVER_RXE
@@ -226,7 +226,7 @@ func cases(a ioctls.Attr) map[string]Given {
 // TestAttributes checks that the kernel accepts and rejects every attribute of every method as generated/ioctls
 // predicts.
 func TestAttributes(t *testing.T) {
-	methods := ioctls.Methods(rig.Kernel(t), uapi.RDMA_DRIVER_UNKNOWN)
+	methods := ioctls.Methods(testbed.Kernel(t), uapi.RDMA_DRIVER_UNKNOWN)
 	require.NotEmpty(t, methods)
 	f := open(t)
 	device, _ := tested()
@@ -291,7 +291,7 @@ func complete(f *file) map[string][]attr {
 // TestMandatory checks that complete requests succeed, also with an unknown attribute that is not mandatory, and that
 // they fail without a mandatory attribute and with one given twice.
 func TestMandatory(t *testing.T) {
-	kernel := rig.Kernel(t)
+	kernel := testbed.Kernel(t)
 	f := open(t)
 	for _, m := range ioctls.Methods(kernel, uapi.RDMA_DRIVER_UNKNOWN) {
 		attrs, ok := complete(f)[m.Name]
@@ -319,7 +319,7 @@ func TestMandatory(t *testing.T) {
 
 // TestHeader checks the answers to requests with other headers.
 func TestHeader(t *testing.T) {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	f := open(t)
 	query := complete(f)["UVERBS_METHOD_QUERY_PORT"]
 	const device, method = uapi.UVERBS_OBJECT_DEVICE, uint16(uapi.UVERBS_METHOD_QUERY_PORT)

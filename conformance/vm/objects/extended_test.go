@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -73,7 +73,7 @@ func (p *extendedPair) writes(t testing.TB, first uint64, n int) *rdma.SendBatch
 // TestExtendedQueueHasEachCompletionOnce checks that each way to poll an extended queue returns every completion
 // exactly once and nothing else.
 func TestExtendedQueueHasEachCompletionOnce(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), rig.QuietTime(2*time.Minute))
+	ctx, cancel := context.WithTimeout(context.Background(), testbed.QuietTime(2*time.Minute))
 	defer cancel()
 	type poll func() ([]uint64, error)
 	variants := map[string]func(t *testing.T, p *extendedPair, program *rdma.PollProgram) poll{
@@ -163,7 +163,7 @@ func TestProgramsPollOneQueueAtOnce(t *testing.T) {
 		total atomic.Int32
 		done  sync.WaitGroup
 	)
-	deadline := time.Now().Add(rig.QuietTime(time.Minute))
+	deadline := time.Now().Add(testbed.QuietTime(time.Minute))
 	over := func() bool { return t.Failed() || time.Now().After(deadline) }
 	for i := range 3 {
 		program, err := p.cq.NewPollProgram(1 + 3*i)
@@ -206,7 +206,7 @@ func TestProgramData(t *testing.T) {
 	var ends [2]*rdma.QP
 	for i := range ends {
 		qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{
-			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(), Cap: rig.Caps,
+			QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(), Cap: testbed.Caps,
 			CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
 			SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_RDMA_WRITE,
 		}, rdma.QueueOptions{})
@@ -301,7 +301,7 @@ func TestProgramsWithoutEquivalentList(t *testing.T) {
 	cq, err := d.CreateCQ(256, nil, 0)
 	keep(t, cq, err)
 	qp, err := d.CreateQPEx(&ibv.QPInitAttrEx{
-		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(), Cap: rig.Caps,
+		QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), PD: pd.Ptr(), Cap: testbed.Caps,
 		CompMask:     ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS,
 		SendOpsFlags: ibv.QP_EX_WITH_SEND | ibv.QP_EX_WITH_ATOMIC_WRITE,
 	}, rdma.QueueOptions{})

@@ -19,14 +19,14 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
 
 // spare returns a device with its own network device, on which tests create VLANs.
 func spare(t *testing.T) (d *rdma.Device, netdev string) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	s := r.Spare()
 	if s.Netdev() == "" {
 		t.Skip("a software device has no network device below it, and so no VLANs and no namespaces")
@@ -98,7 +98,7 @@ func transfers(t *testing.T, qp *rdma.QP, cq *rdma.CQ) int {
 }
 
 func newQP(t *testing.T, pd *rdma.PD, cq *rdma.CQ) *rdma.QP {
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps},
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: testbed.Caps},
 		rdma.QueueOptions{})
 	return keep(t, qp, err)
 }
@@ -236,7 +236,7 @@ func inside(t *testing.T, link netlink.Link, there func(link netlink.Link), here
 // TestGIDsAndGUIDsAsInSysfs compares GIDs and GUIDs with sysfs. GUIDs have the format of sysfs, and GIDs the format in
 // which ibv_devinfo prints RoCE v2 GIDs.
 func TestGIDsAndGUIDsAsInSysfs(t *testing.T) {
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		t.Skip("a software device is not in sysfs")
 	}
 	d := open(t)

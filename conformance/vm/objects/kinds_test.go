@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/mlx5dv"
@@ -69,7 +69,7 @@ func TestWindows(t *testing.T) {
 // join makes the network device join a group, so that datagrams to the group are looped back.
 func join(t *testing.T, group netip.Addr) {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft { // the software device has no network device
+	if testbed.Kernel(t) == testbed.Soft { // the software device has no network device
 		return
 	}
 	device, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))
@@ -227,12 +227,12 @@ func TestUnsupportedObjects(t *testing.T) {
 			// objects that it supports
 			has := []string{"XRC domain", "thread domain", "device memory", "null region", "DMA handle",
 				"dynamic connections"}
-			if rig.Kernel(t) == rig.Soft && slices.Contains(has, name) {
+			if testbed.Kernel(t) == testbed.Soft && slices.Contains(has, name) {
 				assert.NoError(t, err)
 				return
 			}
 			// import is supported, but this memory does not exist
-			if rig.Kernel(t) == rig.Soft && name == "imported memory" {
+			if testbed.Kernel(t) == testbed.Soft && name == "imported memory" {
 				assert.ErrorIs(t, err, syscall.ENOENT)
 				return
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -33,7 +33,7 @@ func keep[T closer](t testing.TB, o T, err error) T {
 // open opens the guest's device.
 func open(t testing.TB) *rdma.Device {
 	t.Helper()
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	before := goleak.IgnoreCurrent()
 	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups") // the runtime's goroutine that runs cleanups
 	t.Cleanup(func() { assert.NoError(t, goleak.Find(before, cleanups), "goroutines left by the test") })
@@ -66,7 +66,7 @@ func newSide(t testing.TB, pd *rdma.PD, kind ibv.QPType) *side {
 	s.channel = keep(t, channel, err)
 	cq, err := d.CreateCQ(64, s.channel, 0)
 	s.cq = keep(t, cq, err)
-	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), Cap: rig.Caps},
+	qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: s.cq.Ptr(), RecvCQ: s.cq.Ptr(), Cap: testbed.Caps},
 		rdma.QueueOptions{})
 	s.qp = keep(t, qp, err)
 	mr, err := pd.RegMR(make([]byte, 4096), all)

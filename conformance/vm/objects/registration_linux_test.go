@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/rdma/registration"
@@ -102,7 +102,7 @@ func (s sender) sees(t testing.TB, name ibv.SGE) string {
 // stale returns the data that a device reads through a registration whose pages were replaced: the old data, except on
 // the software device, which uses addresses.
 func stale(t testing.TB, now string) string {
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		return now
 	}
 	return "old"

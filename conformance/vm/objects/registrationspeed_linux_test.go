@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -30,7 +30,7 @@ const (
 // rounds. It writes figures to registration-KERNEL.csv and ratios to a page. Since load distorts the figures, it
 // asserts nothing and runs only with GOVERBS_SPEED=1.
 func TestRegistrationSpeed(t *testing.T) {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	if os.Getenv("GOVERBS_SPEED") == "" {
 		t.Skip("measures for some seconds: make bench WHAT=vm, or GOVERBS_SPEED=1 GOVERBS_OUT=DIR")
 	}
@@ -78,7 +78,7 @@ func TestRegistrationSpeed(t *testing.T) {
 	var csv, page strings.Builder
 	csv.WriteString("what,minimum,median,maximum\n")
 	where := "by make bench WHAT=vm in one boot with Soft-RoCE, under QEMU's software emulation with two processors"
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		where = fmt.Sprintf("on the software device, with %d processors", runtime.GOMAXPROCS(0))
 	}
 	fmt.Fprintf(&page, registrationPage, where)

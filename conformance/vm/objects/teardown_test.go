@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -105,7 +105,7 @@ func TestQueuesShareChannel(t *testing.T) {
 				require.NoError(t, err)
 				cq.SetBusyPoll(0)
 				qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-					Cap: rig.Caps}, rdma.QueueOptions{})
+					Cap: testbed.Caps}, rdma.QueueOptions{})
 				require.NoError(t, err)
 				loop(t, qp)
 				wcs := make([]ibv.WC, 4)
@@ -161,7 +161,7 @@ func TestDrainTimes(t *testing.T) {
 		var elapsed []time.Duration
 		for range 50 {
 			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-				Cap: rig.Caps}, rdma.QueueOptions{Unchecked: unchecked})
+				Cap: testbed.Caps}, rdma.QueueOptions{Unchecked: unchecked})
 			require.NoError(t, err)
 			loop(t, qp)
 			recv, err := rdma.NewRecvBatch(16, 1)
@@ -191,7 +191,7 @@ func TestDrainTimes(t *testing.T) {
 	var duration []time.Duration
 	for range 6 {
 		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
-			Cap: rig.Caps}, rdma.QueueOptions{})
+			Cap: testbed.Caps}, rdma.QueueOptions{})
 		require.NoError(t, err)
 		loop(t, qp)
 		start := time.Now()
@@ -224,7 +224,7 @@ func TestCloseWithSharedReceives(t *testing.T) {
 	seen := map[uint64]int{}
 	for range 4 {
 		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), SRQ: srq.Ptr(),
-			Cap: rig.Caps}, rdma.QueueOptions{})
+			Cap: testbed.Caps}, rdma.QueueOptions{})
 		require.NoError(t, err)
 		loop(t, qp)
 		batch.Reset()
@@ -261,7 +261,7 @@ func TestCloseDuringUse(t *testing.T) {
 		require.NoError(t, err)
 		cq, err := d.CreateCQ(128, channel, 0)
 		require.NoError(t, err)
-		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: rig.Caps},
+		qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(), Cap: testbed.Caps},
 			rdma.QueueOptions{})
 		require.NoError(t, err)
 		loop(t, qp)
@@ -293,7 +293,7 @@ func TestCloseDuringUse(t *testing.T) {
 		use(func() error { return cq.ReqNotify(false) })
 		use(func() error {
 			qp, err := pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_UC, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-				Cap: rig.Caps}, rdma.QueueOptions{})
+				Cap: testbed.Caps}, rdma.QueueOptions{})
 			if err == nil {
 				err = qp.Close()
 			}
@@ -325,14 +325,14 @@ func TestCloseDuringUse(t *testing.T) {
 // some with work that Close has to drain. It checks that no kernel resources, descriptors or goroutines remain after
 // Close.
 func TestManyQueuePairs(t *testing.T) {
-	rig.Immediate(t, "queue pairs are closed at once, and what they sent has completed")
+	testbed.Immediate(t, "queue pairs are closed at once, and what they sent has completed")
 	const workers, busy = 4, 50
-	n := rig.Many(10_000, 2_000)
+	n := testbed.Many(10_000, 2_000)
 	pd := domain(t)
 	caps := ibv.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}
 	cq, err := pd.Device().CreateCQ(2*n, nil, 0)
 	keep(t, cq, err)
-	before, err := rig.Resources()
+	before, err := testbed.Resources()
 	require.NoError(t, err)
 	goroutines, files := goruntime.NumGoroutine(), descriptors(t)
 	qps := make([]*rdma.QP, n)
@@ -366,7 +366,7 @@ func TestManyQueuePairs(t *testing.T) {
 		attr.DestQPNum = qps[i].Num()
 		return qps[i].ConnectWith(&attr)
 	})
-	now, err := rig.Resources()
+	now, err := testbed.Resources()
 	require.NoError(t, err)
 	assert.EqualValues(t, n, now["qp"]-before["qp"], "at once")
 	numbers := map[uint32]bool{}
@@ -379,7 +379,7 @@ func TestManyQueuePairs(t *testing.T) {
 	}
 	assert.Len(t, numbers, n)
 	closed := share(func(i int) error { return qps[i].Close() })
-	left, err := rig.Leaks(before)
+	left, err := testbed.Leaks(before)
 	require.NoError(t, err)
 	assert.Empty(t, left)
 	assert.Equal(t, cq.Len(), cq.Free())

@@ -19,12 +19,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m) }
 
 // peer is the information that the hosts exchange over TCP before they connect.
 type peer struct {
@@ -45,7 +45,7 @@ const (
 func TestMove(t *testing.T) {
 	conn := meet(t)
 	defer conn.Close()
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	r.Patient = true
 	send, recv := r.CQ(128), r.CQ(128)
 	qp := r.QP(ibv.QPT_RC, send, recv)
@@ -64,7 +64,7 @@ func TestMove(t *testing.T) {
 	*r.GID.Raw() = other.GID // destination of the path
 	r.Init(qp)
 	if !sends {
-		for i := range rig.Caps.MaxRecvWR {
+		for i := range testbed.Caps.MaxRecvWR {
 			r.Recv(qp, uint64(i), buffer.SGE(0, 0))
 		}
 	}
@@ -101,13 +101,13 @@ func TestMove(t *testing.T) {
 // meet opens a TCP connection between the hosts.
 func meet(t *testing.T) net.Conn {
 	t.Helper()
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	remote := os.Getenv(wire.EnvPeer)
 	if remote == "" {
 		t.Skip("runs in two guests: go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/pair")
 	}
 	const port = ":4791"
-	ctx := rig.GuestTime(t, 90*time.Second)
+	ctx := testbed.GuestTime(t, 90*time.Second)
 	if os.Getenv(wire.EnvHost) == "0" {
 		l, err := net.Listen("tcp4", os.Getenv(wire.EnvAddress)+port)
 		require.NoError(t, err)
@@ -134,7 +134,7 @@ func meet(t *testing.T) net.Conn {
 // exchange sends own to the other host and returns what it receives.
 func exchange(t *testing.T, conn net.Conn, own peer) (other peer) {
 	t.Helper()
-	stop := context.AfterFunc(rig.GuestTime(t, 2*time.Minute), func() { conn.Close() })
+	stop := context.AfterFunc(testbed.GuestTime(t, 2*time.Minute), func() { conn.Close() })
 	defer stop()
 	require.NoError(t, json.NewEncoder(conn).Encode(own))
 	// read exactly one line; a JSON decoder would read ahead

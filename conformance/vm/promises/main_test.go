@@ -5,11 +5,11 @@ package promises
 import (
 	"testing"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 )
 
 // TestMain runs the tests on the software device outside a guest.
 func TestMain(m *testing.M) {
-	rig.OrSoft()
-	rig.Main(m, "ctx")
+	testbed.OrSoft()
+	testbed.Main(m, "ctx")
 }

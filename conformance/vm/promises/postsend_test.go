@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -81,7 +81,7 @@ func TestPostSend(t *testing.T) {
 	t.Run("gather", func(t *testing.T) {
 		s := newTestPair(t, ibv.QPT_RC)
 		s.recvs(1)
-		sges := rig.Records[ibv.SGE](s.Rig, 4)
+		sges := testbed.Records[ibv.SGE](s.Testbed, 4)
 		for i, at := range []int{900, 3, 700, 31} {
 			sges[i] = s.bufA.SGE(at, 4*i+1)
 		}
@@ -109,12 +109,12 @@ func TestPostSend(t *testing.T) {
 		l.SGEs[0].LKey ^= 0xff00
 		s.post(l)
 		wc := s.Completion(s.ASend)
-		want := map[string]ibv.WCStatus{rig.Soft: ibv.WC_LOC_PROT_ERR, "6.1": ibv.WC_LOC_QP_OP_ERR}
-		assert.Equal(t, cmp.Or(want[rig.Kernel(t)], ibv.WC_WR_FLUSH_ERR), wc.Status)
+		want := map[string]ibv.WCStatus{testbed.Soft: ibv.WC_LOC_PROT_ERR, "6.1": ibv.WC_LOC_QP_OP_ERR}
+		assert.Equal(t, cmp.Or(want[testbed.Kernel(t)], ibv.WC_WR_FLUSH_ERR), wc.Status)
 		assert.Equal(t, make([]byte, 64), s.bufB.Bytes[2048:2112])
 	})
 	t.Run("zero based region", func(t *testing.T) {
-		if rig.Kernel(t) != rig.Soft {
+		if testbed.Kernel(t) != testbed.Soft {
 			t.Skip("Soft-RoCE has no zero based regions: ibv_reg_mr in conformance/vm/results/control-*.csv")
 		}
 		s := newTestPair(t, ibv.QPT_RC)
@@ -206,7 +206,7 @@ func TestPostSend(t *testing.T) {
 			qpn, qkey uint32
 			id        uint64
 			at        int
-		}{{s.B.QPNum, rig.QKey, 100, 2048}, {other.QPNum, rig.QKey, 200, 1024}} {
+		}{{s.B.QPNum, testbed.QKey, 100, 2048}, {other.QPNum, testbed.QKey, 200, 1024}} {
 			l := s.sends(1)
 			*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: to.qpn, RemoteQKey: to.qkey}
 			s.post(l)
@@ -218,7 +218,7 @@ func TestPostSend(t *testing.T) {
 		}
 		s.recvs(1)
 		l := s.sends(1)
-		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: s.B.QPNum, RemoteQKey: rig.QKey + 1}
+		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: s.B.QPNum, RemoteQKey: testbed.QKey + 1}
 		s.post(l)
 		s.sent(1, ibv.WC_SUCCESS)
 		s.none(s.BRecv, "a datagram with another Q_Key is dropped")
@@ -242,7 +242,7 @@ func TestPostSend(t *testing.T) {
 		s.post(l)
 		s.sent(1, ibv.WC_SUCCESS)
 		wc := s.received(100)
-		if rig.Kernel(t) == rig.Soft { // Soft-RoCE invalidates but does not report it
+		if testbed.Kernel(t) == testbed.Soft { // Soft-RoCE invalidates but does not report it
 			assert.Equal(t, ibv.WC_WITH_INV, wc.WCFlags&ibv.WC_WITH_INV)
 			assert.Equal(t, key, *wc.InvalidatedRKey())
 		}
@@ -270,7 +270,7 @@ func TestPostSend(t *testing.T) {
 		bindable := s.Buffer(256, s.Access|ibv.ACCESS_MW_BIND)
 		mw := s.Window()
 		l := s.sends(1)
-		key := rig.Bind(&l.WRs[0], mw, bindable)
+		key := testbed.Bind(&l.WRs[0], mw, bindable)
 		l.WRs[0].NumSGE = 0
 		bind := l.WRs[0].BindMW()
 		bind.BindInfo.Addr, bind.BindInfo.Length = bindable.Address(64), 128
@@ -289,7 +289,7 @@ func TestPostSend(t *testing.T) {
 		try(ibv.WR_RDMA_WRITE, 64, ibv.WC_SUCCESS)
 		try(ibv.WR_RDMA_WRITE, 176, ibv.WC_SUCCESS)
 		assert.Equal(t, s.bufA.Bytes[:16], bindable.Bytes[176:192])
-		if rig.Kernel(t) == rig.Soft { // Soft-RoCE checks only the bounds of the region
+		if testbed.Kernel(t) == testbed.Soft { // Soft-RoCE checks only the bounds of the region
 			try(ibv.WR_RDMA_WRITE, 177, ibv.WC_REM_ACCESS_ERR)
 			assert.Equal(t, make([]byte, 64), bindable.Bytes[192:])
 		}
@@ -298,7 +298,7 @@ func TestPostSend(t *testing.T) {
 		s := newTestPair(t, ibv.QPT_RC)
 		bindable := s.Buffer(256, s.Access|ibv.ACCESS_MW_BIND)
 		l := s.sends(1)
-		key := rig.Bind(&l.WRs[0], s.Window(), bindable)
+		key := testbed.Bind(&l.WRs[0], s.Window(), bindable)
 		l.WRs[0].NumSGE = 0
 		l.WRs[0].BindMW().BindInfo.MWAccessFlags = ibv.ACCESS_REMOTE_WRITE
 		_, err := l.Post(s.B)
@@ -324,7 +324,7 @@ func TestPostSend(t *testing.T) {
 	t.Run("every request signalled", func(t *testing.T) {
 		s := newTestPair(t, ibv.QPT_RC)
 		qp, err := verbs.CreateQP(s.PD, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(s.ASend),
-			RecvCQ: ibv.PtrTo(s.ARecv), Cap: rig.Caps, SQSigAll: 1})
+			RecvCQ: ibv.PtrTo(s.ARecv), Cap: testbed.Caps, SQSigAll: 1})
 		require.NoError(t, err)
 		s.Defer(func() { s.Check(verbs.DestroyQP(qp)) })
 		peer := s.QP(ibv.QPT_RC, s.BSend, s.BRecv)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/headers"
 )
 
@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write docs/conformance.md")
 // here skips the test in a guest, which has no sources.
 func bufA(t *testing.T) []Page {
 	t.Helper()
-	if rig.Kernel(t) != rig.Soft {
+	if testbed.Kernel(t) != testbed.Soft {
 		t.Skip("needs the sources, which guests do not have")
 	}
 	pages, err := Read("promises.txt", text)

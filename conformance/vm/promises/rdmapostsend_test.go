@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -39,7 +39,7 @@ func newConnection(t *testing.T) *connection {
 var listener *cm.ID
 
 func newUnconnected(t *testing.T) *connection {
-	backend, err := rig.Backend()
+	backend, err := testbed.Backend()
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -53,7 +53,7 @@ func newUnconnected(t *testing.T) *connection {
 	c.keep(c.bufA, err)
 	require.NoError(t, c.bufA.ResolveAddr(ctx, netip.AddrPort{}, listener.LocalAddr(), 10*time.Second))
 	require.NoError(t, c.bufA.ResolveRoute(ctx, 10*time.Second))
-	_, err = c.bufA.CreateQP(nil, &ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: rig.Caps, SQSigAll: 1}, rdma.QueueOptions{})
+	_, err = c.bufA.CreateQP(nil, &ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: testbed.Caps, SQSigAll: 1}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	c.from, err = c.bufA.RegMsgs(make([]byte, 256))
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func (c *connection) connect() {
 			if c.bufB, _, err = listener.GetRequest(c.ctx); err != nil {
 				return err
 			}
-			attr := ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: rig.Caps, SQSigAll: 1}
+			attr := ibv.QPInitAttr{QPType: ibv.QPT_RC, Cap: testbed.Caps, SQSigAll: 1}
 			if _, err = c.bufB.CreateQP(nil, &attr, rdma.QueueOptions{}); err != nil {
 				return err
 			}
@@ -158,7 +158,7 @@ func TestRDMAPostSend(t *testing.T) {
 	t.Run("errno on failure", func(t *testing.T) {
 		c := newConnection(t)
 		err := c.bufA.PostSend(1, c.from.Bytes()[:128], c.from, ibv.SEND_INLINE)
-		require.ErrorIs(t, err, syscall.EINVAL, "more than the queue pair takes inline")
+		require.ErrorIs(t, err, syscall.EINVAL, "more inline data than the queue pair supports")
 	})
 	t.Run("receive that comes late", func(t *testing.T) {
 		c := newConnection(t)

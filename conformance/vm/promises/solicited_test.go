@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -31,7 +31,7 @@ func testSolicited(t *testing.T, opcode ibv.WROpcode) {
 	s.Connect(from, peer)
 	require.NoError(t, verbs.ReqNotifyCQ(cq, 1))
 	event := func() error {
-		where, context := &rig.Records[ibv.Ptr[ibv.CQ]](s.Rig, 1)[0], &rig.Records[uintptr](s.Rig, 1)[0]
+		where, context := &testbed.Records[ibv.Ptr[ibv.CQ]](s.Testbed, 1)[0], &testbed.Records[uintptr](s.Testbed, 1)[0]
 		return verbs.GetCQEvent(channel, where, context)
 	}
 	for _, flag := range []ibv.SendFlags{0, ibv.SEND_SOLICITED} {

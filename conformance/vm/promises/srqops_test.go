@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -52,7 +52,7 @@ func (s *tagTestPair) createTagSRQ() (*ibv.SRQ, error) {
 
 // ops returns a list of n operations, each with its own buffer of 64 bytes at the peer.
 func (s *tagTestPair) ops(n int) []ibv.OpsWR {
-	ops, sges := rig.Records[ibv.OpsWR](s.Rig, n), rig.Records[ibv.SGE](s.Rig, n)
+	ops, sges := testbed.Records[ibv.OpsWR](s.Testbed, n), testbed.Records[ibv.SGE](s.Testbed, n)
 	for i := range ops {
 		sges[i] = s.bufB.SGE(64*i, 64)
 		ops[i] = ibv.OpsWR{WRID: uint64(i + 1), Opcode: ibv.WR_TAG_ADD, Flags: ibv.OPS_SIGNALED}
@@ -67,7 +67,7 @@ func (s *tagTestPair) ops(n int) []ibv.OpsWR {
 
 // perform posts a list. bad is the index of the rejected operation, or -1.
 func (s *tagTestPair) perform(ops []ibv.OpsWR) (bad int, err error) {
-	where := &rig.Records[ibv.Ptr[ibv.OpsWR]](s.Rig, 1)[0]
+	where := &testbed.Records[ibv.Ptr[ibv.OpsWR]](s.Testbed, 1)[0]
 	err = verbs.PostSRQOps(s.srq, &ops[0], where)
 	for i := range ops {
 		if *where == ibv.PtrTo(&ops[i]) {
@@ -153,7 +153,7 @@ func TestPostSRQOps(t *testing.T) {
 			require.NoError(t, verbs.DestroySRQ(srq))
 		}
 	})
-	if rig.Kernel(t) != rig.Soft {
+	if testbed.Kernel(t) != testbed.Soft {
 		return // Soft-RoCE matches no tags
 	}
 	for _, c := range []struct {
@@ -211,7 +211,7 @@ func TestPostSRQOps(t *testing.T) {
 			s.expect(7, ibv.WC_TM_RECV, ibv.WC_SUCCESS)
 		}},
 		{"buffers of a tag", func(t *testing.T, s *tagTestPair) {
-			ops, sges := s.ops(1), rig.Records[ibv.SGE](s.Rig, mostSGEs)
+			ops, sges := s.ops(1), testbed.Records[ibv.SGE](s.Testbed, mostSGEs)
 			sges[0], sges[1] = s.bufB.SGE(1000, 3), s.bufB.SGE(500, 60)
 			ops[0].TM.Add.SGList, ops[0].TM.Add.NumSGE = ibv.PtrTo(&sges[0]), mostSGEs
 			_, err := s.perform(ops)
@@ -223,7 +223,7 @@ func TestPostSRQOps(t *testing.T) {
 			assert.Equal(t, "ttered", string(s.bufB.Bytes[500:506]))
 		}},
 		{"too many SGEs", func(t *testing.T, s *tagTestPair) {
-			ops, sges := s.ops(1), rig.Records[ibv.SGE](s.Rig, mostSGEs+1)
+			ops, sges := s.ops(1), testbed.Records[ibv.SGE](s.Testbed, mostSGEs+1)
 			for i := range sges {
 				sges[i] = s.bufB.SGE(0, 8)
 			}

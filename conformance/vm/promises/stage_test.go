@@ -9,22 +9,22 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 // stage is a connected pair with memory at both ends.
 type testPair struct {
-	*rig.Rig
-	*rig.Pair
+	*testbed.Testbed
+	*testbed.Pair
 	t          *testing.T
-	bufA, bufB *rig.Buffer
+	bufA, bufB *testbed.Buffer
 }
 
 func newTestPair(t *testing.T, kind ibv.QPType) *testPair {
-	r := rig.Open(t)
-	s := &testPair{Rig: r, Pair: r.Pair(kind), t: t, bufA: r.Buffer(4096, r.Access), bufB: r.Buffer(4096, r.Access)}
+	r := testbed.Open(t)
+	s := &testPair{Testbed: r, Pair: r.Pair(kind), t: t, bufA: r.Buffer(4096, r.Access), bufB: r.Buffer(4096, r.Access)}
 	for i := range s.bufA.Bytes {
 		s.bufA.Bytes[i] = byte(i*7 + i>>8)
 	}
@@ -32,7 +32,7 @@ func newTestPair(t *testing.T, kind ibv.QPType) *testPair {
 }
 
 // sends returns a list of n signaled sends, each with its own 16 bytes.
-func (s *testPair) sends(n int) *rig.List {
+func (s *testPair) sends(n int) *testbed.List {
 	l := s.Sends(n)
 	for i := range l.WRs {
 		l.WRs[i].Opcode, l.WRs[i].SendFlags, l.SGEs[i] = ibv.WR_SEND, ibv.SEND_SIGNALED, s.bufA.SGE(16*i, 16)
@@ -41,7 +41,7 @@ func (s *testPair) sends(n int) *rig.List {
 }
 
 // remote returns one signaled request of 16 bytes with an address at the peer.
-func (s *testPair) remote(opcode ibv.WROpcode, offset int) *rig.List {
+func (s *testPair) remote(opcode ibv.WROpcode, offset int) *testbed.List {
 	l := s.sends(1)
 	l.WRs[0].Opcode = opcode
 	*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: s.bufB.Address(offset), RKey: s.bufB.MR.RKey}
@@ -55,7 +55,7 @@ func (s *testPair) recvs(n int) {
 	}
 }
 
-func (s *testPair) post(l *rig.List) {
+func (s *testPair) post(l *testbed.List) {
 	s.t.Helper()
 	_, err := l.Post(s.A)
 	require.NoError(s.t, err)
@@ -89,7 +89,7 @@ func (s *testPair) caps() ibv.QPCap {
 
 // tooManySGEs gives a request one more SGE than the queue pair supports.
 func (s *testPair) tooManySGEs(wr *ibv.SendWR) {
-	sges := rig.Records[ibv.SGE](s.Rig, int(s.caps().MaxSendSGE)+1)
+	sges := testbed.Records[ibv.SGE](s.Testbed, int(s.caps().MaxSendSGE)+1)
 	for i := range sges {
 		sges[i] = s.bufA.SGE(0, 1)
 	}
@@ -98,7 +98,7 @@ func (s *testPair) tooManySGEs(wr *ibv.SendWR) {
 
 func (s *testPair) none(cq *ibv.CQ, reason string) {
 	s.t.Helper()
-	wc, received, err := rig.Poll(cq, 100*time.Millisecond)
+	wc, received, err := testbed.Poll(cq, 100*time.Millisecond)
 	require.NoError(s.t, err)
 	assert.False(s.t, received, "%s: %v", reason, wc.Status)
 }

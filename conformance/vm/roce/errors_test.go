@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -112,9 +112,9 @@ func TestErrors(t *testing.T) {
 				switch { // behavior of Soft-RoCE, see conformance/vm/results
 				case b.kernel && (other == ibv.WC_LOC_LEN_ERR || other == ibv.WC_LOC_PROT_ERR):
 					want, other = ibv.WC_REM_OP_ERR, ibv.WC_LOC_QP_OP_ERR
-				case a.kernel && c.name == wrongData && rig.Kernel(t) == "6.1":
+				case a.kernel && c.name == wrongData && testbed.Kernel(t) == "6.1":
 					want = ibv.WC_LOC_QP_OP_ERR
-				case a.kernel && (c.name == wrongData || c.name == wrongBind && rig.Kernel(t) != "6.1"):
+				case a.kernel && (c.name == wrongData || c.name == wrongBind && testbed.Kernel(t) != "6.1"):
 					want = ibv.WC_WR_FLUSH_ERR
 				}
 				wc := a.completion()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -69,7 +69,7 @@ func TestSendInvalidate(t *testing.T) {
 // hasFlush skips tests of operations that Soft-RoCE supports only since Linux 6.2.
 func hasFlush(t *testing.T) {
 	t.Helper()
-	if rig.Kernel(t) == "6.1" {
+	if testbed.Kernel(t) == "6.1" {
 		t.Skip("Soft-RoCE of 6.1 has no FLUSH and no ATOMIC_WRITE")
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
@@ -79,7 +79,7 @@ func TestSpeed(t *testing.T) {
 	}
 	t.Logf("\n%s", page.String())
 	for ext, text := range map[string]string{"csv": csv.String(), "md": page.String()} {
-		require.NoError(t, os.WriteFile(os.Getenv(wire.EnvOut)+"/roce-speed-"+rig.Kernel(t)+"."+ext, []byte(text),
+		require.NoError(t, os.WriteFile(os.Getenv(wire.EnvOut)+"/roce-speed-"+testbed.Kernel(t)+"."+ext, []byte(text),
 			0o644))
 	}
 }
@@ -113,17 +113,17 @@ func newFlows(t *testing.T) (flows []*flow) {
 		flows = append(flows, f)
 		return f
 	}
-	over := rig.OpenAcross(t)
+	over := testbed.OpenAcross(t)
 	kernel, near := open(rdma.Open(over.Device)), at0(over.Soft(t))
 	fabric, at := over.SecondSoft(t)
 	best := add("Soft-RoCE to itself", nil, kernel, kernel, over.Kernel4, over.Kernel4)
 	add("software device to another on loopback", best, near, at0(fabric), over.Soft4, at)
-	if k := rig.Kernel(t); k != "6.1" && k != "6.12" {
-		cable := rig.OpenCable(t, 1)
+	if k := testbed.Kernel(t); k != "6.1" && k != "6.12" {
+		cable := testbed.OpenCable(t, 1)
 		best = add("Soft-RoCE to Soft-RoCE over a cable", nil, open(rdma.Open(cable.Kernel(t, 0))),
 			open(rdma.Open(cable.Kernel(t, 1))), cable.At[0], cable.At[1])
 	}
-	cable := rig.OpenCable(t, 2)
+	cable := testbed.OpenCable(t, 2)
 	add("software device to another over a cable", best, at0(cable.Soft(t, 0)), at0(cable.Soft(t, 1)), cable.At[0],
 		cable.At[1])
 	add("Soft-RoCE to software device over a cable", best, kernel, near, over.Kernel4, over.Soft4)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/cm"
 	"github.com/goverbs/goverbs/rpma"
@@ -22,7 +22,7 @@ import (
 func TestAcceptManyRequests(t *testing.T) {
 	at := address(7690)
 	server, client := newRole(t, at, rpma.Local), newRole(t, at, rpma.Remote)
-	backend, err := rig.Backend()
+	backend, err := testbed.Backend()
 	require.NoError(t, err)
 	endpoint, err := server.peer.Listen(server.ctx, at.String())
 	require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/librpma"
 	rpmatypes "github.com/goverbs/goverbs/generated/rpma"
@@ -24,7 +24,7 @@ import (
 // rpmapeer.c and records the results.
 type bound struct {
 	t            *testing.T
-	rig          *rig.Rig
+	testbed      *testbed.Testbed
 	out          strings.Builder
 	peer         ibv.Ptr[rpmatypes.Peer]
 	conn         ibv.Ptr[rpmatypes.Conn]
@@ -52,10 +52,10 @@ func (b *bound) result(name string, err error) {
 
 func at(memory []byte) uintptr { return uintptr(unsafe.Pointer(&memory[0])) }
 
-func newBound(t *testing.T, r *rig.Rig, address netip.AddrPort, side rpmatypes.UtilIBVContextType, size int,
+func newBound(t *testing.T, r *testbed.Testbed, address netip.AddrPort, side rpmatypes.UtilIBVContextType, size int,
 	usage rpmatypes.MRUsage) *bound {
 	t.Helper()
-	b := &bound{t: t, rig: r, memory: r.Memory(size), msgs: r.Memory(4096), wc: &rig.Records[ibv.WC](r, 1)[0]}
+	b := &bound{t: t, testbed: r, memory: r.Memory(size), msgs: r.Memory(4096), wc: &testbed.Records[ibv.WC](r, 1)[0]}
 	var device ibv.Ptr[ibv.Context]
 	b.must(librpma.UtilsGetIBVContext(address.Addr().String(), side, &device))
 	b.must(librpma.PeerNew(device.Deref(), &b.peer))
@@ -138,9 +138,9 @@ func (b *bound) receives(q ibv.Ptr[rpmatypes.ConnReq], n int) {
 // private returns private data outside the Go heap, since C follows a pointer in it. Without data, C stores its own
 // data there.
 func (b *bound) private(data []byte) *rpmatypes.ConnPrivateData {
-	p := &rig.Records[rpmatypes.ConnPrivateData](b.rig, 1)[0]
+	p := &testbed.Records[rpmatypes.ConnPrivateData](b.testbed, 1)[0]
 	if len(data) > 0 {
-		memory := b.rig.Memory(len(data))
+		memory := b.testbed.Memory(len(data))
 		copy(memory, data)
 		p.Ptr, p.Len = at(memory), uint8(len(data))
 	}
@@ -179,7 +179,7 @@ func (b *bound) connect(address netip.AddrPort, receives int) {
 
 func (b *bound) accept(address netip.AddrPort, receives int, ready func()) {
 	b.t.Helper()
-	own := b.rig.Memory(desc + 1)
+	own := b.testbed.Memory(desc + 1)
 	var pcfg ibv.Ptr[rpmatypes.PeerCfg]
 	b.must(librpma.PeerCfgNew(&pcfg))
 	b.must(librpma.PeerCfgSetDirectWriteToPMem(pcfg.Deref(), true))
@@ -216,7 +216,7 @@ func (b *bound) end() string {
 }
 
 // boundX and boundY are the roles x and y.
-func boundX(r *rig.Rig) active {
+func boundX(r *testbed.Testbed) active {
 	return func(t *testing.T, address netip.AddrPort) string {
 		const always = rpmatypes.F_COMPLETION_ALWAYS
 		b := newBound(t, r, address, rpmatypes.UTIL_IBV_CONTEXT_REMOTE, size,
@@ -252,7 +252,7 @@ func boundX(r *rig.Rig) active {
 	}
 }
 
-func boundY(r *rig.Rig) passive {
+func boundY(r *testbed.Testbed) passive {
 	return func(t *testing.T, address netip.AddrPort, ready func()) string {
 		const always = rpmatypes.F_COMPLETION_ALWAYS
 		b := newBound(t, r, address, rpmatypes.UTIL_IBV_CONTEXT_LOCAL, size,
@@ -278,7 +278,7 @@ func boundY(r *rig.Rig) passive {
 // observations with those of the C program.
 func TestBoundPeers(t *testing.T) {
 	inC(t)
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	cx, cy := play(t, 7630, activeInC("x"), passiveInC("y"))
 	bx, gy := play(t, 7631, boundX(r), y)
 	gx, by := play(t, 7632, x, boundY(r))

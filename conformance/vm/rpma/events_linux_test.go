@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 )
 
 const (
@@ -44,7 +44,7 @@ func watchBoth(t *testing.T, at netip.AddrPort, active, passive string) [2]*watc
 // whose disconnect then reaches the other.
 func TestLost(t *testing.T) {
 	eachPair(t, func(t *testing.T, active, passive string) {
-		spare := rig.Open(t).Spare()
+		spare := testbed.Open(t).Spare()
 		at, _ := netip.AddrFromSlice(spare.Address.To4())
 		both := watchBoth(t, netip.AddrPortFrom(at, 7660), active, passive)
 		removed := make(chan error, 1)
@@ -64,7 +64,7 @@ func TestLost(t *testing.T) {
 // undefined with an unknown error.
 func TestUndefined(t *testing.T) {
 	eachPair(t, func(t *testing.T, active, passive string) {
-		bond := rig.NewBond(t)
+		bond := testbed.NewBond(t)
 		t.Cleanup(func() { require.NoError(t, bond.Remove()) })
 		both := watchBoth(t, netip.AddrPortFrom(bond.Address, 7661), active, passive)
 		bond.FailOver()

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 )
 
 // envRole makes the test program run a role.
@@ -21,6 +21,6 @@ func TestMain(m *testing.M) {
 		programs[role](os.Args[1:])
 		return
 	}
-	rig.OrSoft()
-	rig.Main(m, "ctx")
+	testbed.OrSoft()
+	testbed.Main(m, "ctx")
 }

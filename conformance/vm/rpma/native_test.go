@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rpma"
 )
@@ -113,7 +113,7 @@ func newRole(t *testing.T, at netip.AddrPort, side rpma.Side) *role {
 
 func newRoleWith(t *testing.T, at netip.AddrPort, side rpma.Side, o rpma.PeerOptions) *role {
 	t.Helper()
-	backend, err := rig.Backend()
+	backend, err := testbed.Backend()
 	require.NoError(t, err)
 	r := &role{t: t, ctx: soon(t), at: at}
 	r.device, err = rpma.FindDeviceOn(r.ctx, backend, side, at.Addr().String())

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
@@ -89,7 +89,7 @@ func play(t *testing.T, port uint16, a active, p passive) (active, passive strin
 // inC skips tests with the C program on the software device: librpma needs a kernel device.
 func inC(t *testing.T) {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		t.Skip("the other end is a C program on a kernel device: run make vm")
 	}
 	if _, err := exec.LookPath("rpmapeer"); err != nil {

@@ -3,7 +3,7 @@
 package rxe
 
 import (
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"golang.org/x/sys/unix"
@@ -24,27 +24,27 @@ var bufferControls = []control{
 		call: regEx(func(a *ibv.MRInitAttr) { a.CompMask |= 1 << 20 })},
 	{verb: "ibv_reg_mr_ex", what: "remote write without local write",
 		call: regEx(func(a *ibv.MRInitAttr) { a.Access = ibv.ACCESS_REMOTE_WRITE })},
-	{verb: "ibv_alloc_buf", what: works, call: buffered(func(*rig.Rig, *ibv.Buf, uintptr) error { return nil })},
-	{verb: "ibv_alloc_buf", what: "no bytes", call: func(r *rig.Rig) error { return allocBuf(r, 0) }},
-	{verb: "ibv_alloc_buf", what: "more than there is", call: func(r *rig.Rig) error { return allocBuf(r, 1<<50) }},
-	{verb: "ibv_free_buf", what: works, call: buffered(func(*rig.Rig, *ibv.Buf, uintptr) error { return nil })},
+	{verb: "ibv_alloc_buf", what: works, call: buffered(func(*testbed.Testbed, *ibv.Buf, uintptr) error { return nil })},
+	{verb: "ibv_alloc_buf", what: "no bytes", call: func(r *testbed.Testbed) error { return allocBuf(r, 0) }},
+	{verb: "ibv_alloc_buf", what: "more than there is", call: func(r *testbed.Testbed) error { return allocBuf(r, 1<<50) }},
+	{verb: "ibv_free_buf", what: works, call: buffered(func(*testbed.Testbed, *ibv.Buf, uintptr) error { return nil })},
 	{verb: "ibv_free_buf", what: "any", why: "it has no result"},
-	{verb: "ibv_reg_buf_mr", what: works, call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
+	{verb: "ibv_reg_buf_mr", what: works, call: buffered(func(r *testbed.Testbed, buf *ibv.Buf, at uintptr) error {
 		return created(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at, bufferLen, local))
 	})},
 	{verb: "ibv_reg_buf_mr", what: "beyond the end of the buffer",
-		call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
+		call: buffered(func(r *testbed.Testbed, buf *ibv.Buf, at uintptr) error {
 			return created(r, verbs.DeregMR)(verbs.RegBufMR(r.PD, buf, at+8, 1<<20, local))
 		})},
 	{verb: "ibv_reg_buf_mr", what: "another protection domain",
-		call: buffered(func(r *rig.Rig, buf *ibv.Buf, at uintptr) error {
+		call: buffered(func(r *testbed.Testbed, buf *ibv.Buf, at uintptr) error {
 			other, err := verbs.AllocPD(r.Context)
 			r.Check(err)
 			r.Defer(func() { r.Check(verbs.DeallocPD(other)) })
 			return created(r, verbs.DeregMR)(verbs.RegBufMR(other, buf, at, bufferLen, local))
 		})},
 	{verb: "ibv_export_buf_dmabuf_fd", what: "buffer that is not a DMA-BUF",
-		call: buffered(func(r *rig.Rig, buf *ibv.Buf, _ uintptr) error {
+		call: buffered(func(r *testbed.Testbed, buf *ibv.Buf, _ uintptr) error {
 			fd, err := verbs.ExportBufDMABufFD(buf)
 			if err == nil {
 				r.Check(unix.Close(fd))
@@ -53,8 +53,8 @@ var bufferControls = []control{
 		})},
 }
 
-func regEx(change func(*ibv.MRInitAttr)) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func regEx(change func(*ibv.MRInitAttr)) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		attr := &ibv.MRInitAttr{Length: bufferLen, Access: local, CompMask: ibv.REG_MR_MASK_ADDR,
 			Addr: address(&r.Memory(bufferLen)[0])}
 		change(attr)
@@ -62,8 +62,8 @@ func regEx(change func(*ibv.MRInitAttr)) func(*rig.Rig) error {
 	}
 }
 
-func allocBuf(r *rig.Rig, size uint64) error {
-	buf := &rig.Records[ibv.Ptr[ibv.Buf]](r, 1)[0]
+func allocBuf(r *testbed.Testbed, size uint64) error {
+	buf := &testbed.Records[ibv.Ptr[ibv.Buf]](r, 1)[0]
 	_, err := verbs.AllocBuf(r.PD, size, buf)
 	if err == nil {
 		r.Check(verbs.FreeBuf(buf.Deref()))
@@ -72,9 +72,9 @@ func allocBuf(r *rig.Rig, size uint64) error {
 }
 
 // buffered calls f with a buffer allocated by the library.
-func buffered(f func(r *rig.Rig, buf *ibv.Buf, at uintptr) error) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
-		buf := &rig.Records[ibv.Ptr[ibv.Buf]](r, 1)[0]
+func buffered(f func(r *testbed.Testbed, buf *ibv.Buf, at uintptr) error) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
+		buf := &testbed.Records[ibv.Ptr[ibv.Buf]](r, 1)[0]
 		at, err := verbs.AllocBuf(r.PD, 4096, buf)
 		if err != nil {
 			return err

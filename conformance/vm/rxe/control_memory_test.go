@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -20,26 +20,26 @@ const (
 
 var memoryControls = []control{
 	{verb: "ibv_alloc_pd", what: works,
-		call: func(r *rig.Rig) error { return created(r, verbs.DeallocPD)(verbs.AllocPD(r.Context)) }},
+		call: func(r *testbed.Testbed) error { return created(r, verbs.DeallocPD)(verbs.AllocPD(r.Context)) }},
 	{verb: "ibv_alloc_pd", what: "more than max_pd", why: "the device has a million of them"},
-	{verb: "ibv_dealloc_pd", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_dealloc_pd", what: works, call: func(r *testbed.Testbed) error {
 		pd, err := verbs.AllocPD(r.Context)
 		r.Check(err)
 		return verbs.DeallocPD(pd)
 	}},
 	{verb: "ibv_dealloc_pd", what: "memory regions left",
-		call: func(r *rig.Rig) error { r.Buffer(64, local); return verbs.DeallocPD(r.PD) }},
-	{verb: "ibv_dealloc_pd", what: "queue pairs left", call: func(r *rig.Rig) error {
+		call: func(r *testbed.Testbed) error { r.Buffer(64, local); return verbs.DeallocPD(r.PD) }},
+	{verb: "ibv_dealloc_pd", what: "queue pairs left", call: func(r *testbed.Testbed) error {
 		cq := r.CQ(4)
 		r.QP(ibv.QPT_RC, cq, cq)
 		return verbs.DeallocPD(r.PD)
 	}},
 	{verb: "ibv_dealloc_pd", what: "address handles left",
-		call: func(r *rig.Rig) error { r.Handle(); return verbs.DeallocPD(r.PD) }},
+		call: func(r *testbed.Testbed) error { r.Handle(); return verbs.DeallocPD(r.PD) }},
 	{verb: "ibv_dealloc_pd", what: "memory windows left",
-		call: func(r *rig.Rig) error { r.Window(); return verbs.DeallocPD(r.PD) }},
+		call: func(r *testbed.Testbed) error { r.Window(); return verbs.DeallocPD(r.PD) }},
 	{verb: "ibv_dealloc_pd", what: "shared receive queues left",
-		call: func(r *rig.Rig) error { r.SRQ(4); return verbs.DeallocPD(r.PD) }},
+		call: func(r *testbed.Testbed) error { r.SRQ(4); return verbs.DeallocPD(r.PD) }},
 
 	{verb: "ibv_reg_mr", what: works, call: reach(remote, 0)},
 	{verb: "ibv_reg_mr", what: "remote write without local write", call: reg(ibv.ACCESS_REMOTE_WRITE)},
@@ -55,7 +55,7 @@ var memoryControls = []control{
 	{verb: "ibv_reg_mr", what: "on demand", call: reach(remote|ibv.ACCESS_ON_DEMAND, 0)},
 	{verb: "ibv_reg_mr", what: "on demand with the huge page flag on ordinary pages",
 		call: reach(remote|ibv.ACCESS_ON_DEMAND|ibv.ACCESS_HUGETLB, 0)},
-	{verb: "ibv_reg_mr", what: "on demand, all memory", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "on demand, all memory", call: func(r *testbed.Testbed) error {
 		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0, 1<<64-1, local|ibv.ACCESS_ON_DEMAND))
 	}},
 	{verb: "ibv_reg_mr", what: "flush to global visibility", call: reach(remote|ibv.ACCESS_FLUSH_GLOBAL, 0)},
@@ -63,34 +63,34 @@ var memoryControls = []control{
 		call: reg(local | ibv.ACCESS_FLUSH_PERSISTENT)},
 	{verb: "ibv_reg_mr", what: "unknown access flag", call: reg(local | 1<<18)},
 	{verb: "ibv_reg_mr", what: "unknown optional access flag", call: reg(local | 1<<29)},
-	{verb: "ibv_reg_mr", what: "unmapped memory", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "unmapped memory", call: func(r *testbed.Testbed) error {
 		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, 0x10, 4096, local))
 	}},
-	{verb: "ibv_reg_mr", what: "beyond the end of the address space", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "beyond the end of the address space", call: func(r *testbed.Testbed) error {
 		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, ^uintptr(0)-4095, 1<<20, local))
 	}},
-	{verb: "ibv_reg_mr", what: "read-only memory, for writing", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "read-only memory, for writing", call: func(r *testbed.Testbed) error {
 		memory, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ, unix.MAP_ANON|unix.MAP_PRIVATE)
 		r.Check(err)
 		defer unix.Munmap(memory)
 		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&memory[0]), 4096, local))
 	}},
-	{verb: "ibv_reg_mr", what: "no bytes", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr", what: "no bytes", call: func(r *testbed.Testbed) error {
 		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&r.Memory(64)[0]), 0, local))
 	}},
 	{verb: "ibv_reg_mr_iova", what: works, call: reachAt(0x10_0000)},
 	{verb: "ibv_reg_mr_iova", what: "another offset in the page than the address has", call: reachAt(0x10_0008)},
 	{verb: "ibv_reg_mr_iova", what: "wraps around", call: reachAt(1<<64 - 64)},
-	{verb: "ibv_reg_mr_iova2", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr_iova2", what: works, call: func(r *testbed.Testbed) error {
 		return created(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000,
 			local|ibv.ACCESS_RELAXED_ORDERING))
 	}},
-	{verb: "ibv_reg_mr_iova2", what: "remote write without local write", call: func(r *rig.Rig) error {
+	{verb: "ibv_reg_mr_iova2", what: "remote write without local write", call: func(r *testbed.Testbed) error {
 		return created(r, verbs.DeregMR)(verbs.RegMRIOVA2(r.PD, address(&r.Memory(64)[0]), 64, 0x10_0000,
 			ibv.ACCESS_REMOTE_WRITE))
 	}},
 	{verb: "ibv_dereg_mr", what: works, call: reg(local)},
-	{verb: "ibv_dereg_mr", what: "a window is bound to it", call: func(r *rig.Rig) error {
+	{verb: "ibv_dereg_mr", what: "a window is bound to it", call: func(r *testbed.Testbed) error {
 		p := r.Pair(ibv.QPT_RC)
 		memory := r.Memory(bufferLen)
 		mr, err := verbs.RegMR(r.PD, address(&memory[0]), bufferLen, remote|ibv.ACCESS_MW_BIND)
@@ -100,7 +100,7 @@ var memoryControls = []control{
 				r.Check(verbs.DeregMR(mr))
 			}
 		})
-		r.Bound(p.A, p.ASend, &rig.Buffer{Bytes: memory, MR: mr})
+		r.Bound(p.A, p.ASend, &testbed.Buffer{Bytes: memory, MR: mr})
 		err = verbs.DeregMR(mr)
 		return err
 	}},
@@ -140,16 +140,16 @@ type prefetch struct {
 }
 
 // advise registers memory and prefetches it. If registration fails, it returns that error.
-func advise(access ibv.AccessFlags, p prefetch) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func advise(access ibv.AccessFlags, p prefetch) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		memory := r.Memory(4096)
 		mr, err := verbs.RegMR(r.PD, address(&memory[0]), 4096, access)
 		if err != nil {
 			return fmt.Errorf("ibv_reg_mr %s", errnoName(err))
 		}
 		r.Defer(func() { r.Check(verbs.DeregMR(mr)) })
-		sge := &rig.Records[ibv.SGE](r, 1)[0]
-		*sge = (&rig.Buffer{Bytes: memory, MR: mr}).SGE(0, 4096)
+		sge := &testbed.Records[ibv.SGE](r, 1)[0]
+		*sge = (&testbed.Buffer{Bytes: memory, MR: mr}).SGE(0, 4096)
 		sge.Addr += p.beyond
 		sge.LKey ^= p.key
 		return verbs.AdviseMR(r.PD, p.advice, p.flags|ibv.IB_UVERBS_ADVISE_MR_FLAG_FLUSH, sge, 1)
@@ -160,22 +160,22 @@ func advise(access ibv.AccessFlags, p prefetch) func(*rig.Rig) error {
 const zeroBased = 1
 
 // reg registers memory.
-func reg(access ibv.AccessFlags) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func reg(access ibv.AccessFlags) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		return created(r, verbs.DeregMR)(verbs.RegMR(r.PD, address(&r.Memory(4096)[0]), 4096, access))
 	}
 }
 
 // reach registers memory and makes a peer write to it and read it back.
-func reach(access ibv.AccessFlags, based int) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func reach(access ibv.AccessFlags, based int) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		memory := r.Memory(4096)
 		mr, err := verbs.RegMR(r.PD, address(&memory[0]), 4096, access)
 		if err != nil {
 			return err
 		}
 		r.Defer(func() { r.Check(verbs.DeregMR(mr)) })
-		b := &rig.Buffer{Bytes: memory, MR: mr}
+		b := &testbed.Buffer{Bytes: memory, MR: mr}
 		at := b.Address(0)
 		if based == zeroBased {
 			at = 0
@@ -185,20 +185,20 @@ func reach(access ibv.AccessFlags, based int) func(*rig.Rig) error {
 }
 
 // reachAt is like reach, for memory registered with a different I/O virtual address.
-func reachAt(iova uint64) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func reachAt(iova uint64) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		memory := r.Memory(4096)
 		mr, err := verbs.RegMRIOVA(r.PD, address(&memory[0]), 4096, iova, remote)
 		if err != nil {
 			return err
 		}
 		r.Defer(func() { r.Check(verbs.DeregMR(mr)) })
-		return exchange(r, &rig.Buffer{Bytes: memory, MR: mr}, iova)
+		return exchange(r, &testbed.Buffer{Bytes: memory, MR: mr}, iova)
 	}
 }
 
 // exchange makes a peer write to memory at an address and read it back.
-func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
+func exchange(r *testbed.Testbed, to *testbed.Buffer, at uint64) error {
 	p, from := r.Pair(ibv.QPT_RC), r.Buffer(256, local)
 	copy(from.Bytes, pattern())
 	for i, opcode := range []ibv.WROpcode{ibv.WR_RDMA_WRITE, ibv.WR_RDMA_READ} {
@@ -218,8 +218,8 @@ func exchange(r *rig.Rig, to *rig.Buffer, at uint64) error {
 }
 
 // rereg changes a region. The result includes the failure code of C.
-func rereg(flags ibv.ReregMRFlags, length uint64, access ibv.AccessFlags) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func rereg(flags ibv.ReregMRFlags, length uint64, access ibv.AccessFlags) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		var pd *ibv.PD // deallocated after the region that may use it
 		if flags&ibv.REREG_MR_CHANGE_PD != 0 {
 			var err error

@@ -7,16 +7,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 var queueControls = []control{
-	{verb: "ibv_create_comp_channel", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_create_comp_channel", what: works, call: func(r *testbed.Testbed) error {
 		return created(r, verbs.DestroyCompChannel)(verbs.CreateCompChannel(r.Context))
 	}},
-	{verb: "ibv_create_comp_channel", what: "no file descriptor left", call: func(r *rig.Rig) error {
+	{verb: "ibv_create_comp_channel", what: "no file descriptor left", call: func(r *testbed.Testbed) error {
 		var old unix.Rlimit
 		r.Check(unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
 		r.Check(unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: old.Max}))
@@ -24,12 +24,12 @@ var queueControls = []control{
 		r.Check(unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 		return err
 	}},
-	{verb: "ibv_destroy_comp_channel", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_destroy_comp_channel", what: works, call: func(r *testbed.Testbed) error {
 		channel, err := verbs.CreateCompChannel(r.Context)
 		r.Check(err)
 		return verbs.DestroyCompChannel(channel)
 	}},
-	{verb: "ibv_destroy_comp_channel", what: "completion queues left", call: func(r *rig.Rig) error {
+	{verb: "ibv_destroy_comp_channel", what: "completion queues left", call: func(r *testbed.Testbed) error {
 		channel, _ := channelled(r)
 		return verbs.DestroyCompChannel(channel)
 	}},
@@ -40,7 +40,7 @@ var queueControls = []control{
 	{verb: "ibv_create_cq", what: "no such completion vector", call: createCQ(10, 1<<20)},
 	{verb: "ibv_create_cq", what: "completion vector below 0", call: createCQ(10, -1)},
 	{verb: "ibv_destroy_cq", what: works, call: createCQ(10, 0)},
-	{verb: "ibv_destroy_cq", what: "queue pairs left", call: func(r *rig.Rig) error {
+	{verb: "ibv_destroy_cq", what: "queue pairs left", call: func(r *testbed.Testbed) error {
 		cq := r.CQ(4)
 		r.QP(ibv.QPT_RC, cq, r.CQ(4))
 		return verbs.DestroyCQ(cq)
@@ -61,7 +61,7 @@ var queueControls = []control{
 			Flags: ibv.CREATE_CQ_ATTR_IGNORE_OVERRUN})},
 	{verb: "ibv_create_cq_ex", what: "invalid parent domain",
 		call: createCQEx(ibv.CQInitAttrEx{CQE: 10, CompMask: ibv.CQ_INIT_ATTR_MASK_PD})},
-	{verb: "ibv_resize_cq", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_resize_cq", what: works, call: func(r *testbed.Testbed) error {
 		cq := r.CQ(10)
 		if err := verbs.ResizeCQ(cq, 100); err != nil {
 			return err
@@ -71,10 +71,10 @@ var queueControls = []control{
 		}
 		return verbs.ResizeCQ(cq, 5)
 	}},
-	{verb: "ibv_resize_cq", what: "no entries", call: func(r *rig.Rig) error { return verbs.ResizeCQ(r.CQ(10), 0) }},
+	{verb: "ibv_resize_cq", what: "no entries", call: func(r *testbed.Testbed) error { return verbs.ResizeCQ(r.CQ(10), 0) }},
 	{verb: "ibv_resize_cq", what: "more than max_cqe",
-		call: func(r *rig.Rig) error { return verbs.ResizeCQ(r.CQ(10), 1<<30) }},
-	{verb: "ibv_resize_cq", what: "fewer than there are completions", call: func(r *rig.Rig) error {
+		call: func(r *testbed.Testbed) error { return verbs.ResizeCQ(r.CQ(10), 1<<30) }},
+	{verb: "ibv_resize_cq", what: "fewer than there are completions", call: func(r *testbed.Testbed) error {
 		p := r.Pair(ibv.QPT_RC)
 		from := r.Buffer(64, local)
 		for range 4 {
@@ -93,13 +93,13 @@ var queueControls = []control{
 		}
 		return nil
 	}},
-	{verb: "ibv_req_notify_cq", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_req_notify_cq", what: works, call: func(r *testbed.Testbed) error {
 		_, cq := channelled(r)
 		return verbs.ReqNotifyCQ(cq, 0)
 	}},
 	{verb: "ibv_req_notify_cq", what: "no channel",
-		call: func(r *rig.Rig) error { return verbs.ReqNotifyCQ(r.CQ(4), 0) }},
-	{verb: "ibv_get_cq_event", what: works, call: func(r *rig.Rig) error {
+		call: func(r *testbed.Testbed) error { return verbs.ReqNotifyCQ(r.CQ(4), 0) }},
+	{verb: "ibv_get_cq_event", what: works, call: func(r *testbed.Testbed) error {
 		channel, cq := channelled(r)
 		qp := r.QP(ibv.QPT_RC, cq, cq)
 		r.Bring(qp, ibv.QPS_ERR)
@@ -111,12 +111,12 @@ var queueControls = []control{
 		r.Check(err)
 		return event(r, channel, cq)
 	}},
-	{verb: "ibv_get_cq_event", what: "no event, and the channel does not block", call: func(r *rig.Rig) error {
+	{verb: "ibv_get_cq_event", what: "no event, and the channel does not block", call: func(r *testbed.Testbed) error {
 		channel, cq := channelled(r)
 		r.Check(unix.SetNonblock(int(channel.FD), true))
 		return event(r, channel, cq)
 	}},
-	{verb: "ibv_ack_cq_events", what: works, call: func(r *rig.Rig) error { return verbs.AckCQEvents(r.CQ(4), 0) }},
+	{verb: "ibv_ack_cq_events", what: works, call: func(r *testbed.Testbed) error { return verbs.AckCQEvents(r.CQ(4), 0) }},
 	{verb: "ibv_ack_cq_events", what: "any", why: "it has no result"},
 
 	{verb: "ibv_modify_qp", what: works, call: queueAccess(remote)},
@@ -166,15 +166,15 @@ var queueControls = []control{
 	{verb: "ibv_create_qp_ex", what: "headers for large sends", call: createQPEx(func(a *ibv.QPInitAttrEx) {
 		a.CompMask, a.MaxTSOHeader = a.CompMask|ibv.QP_INIT_ATTR_MAX_TSO_HEADER, 64
 	})},
-	{verb: "ibv_query_qp", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_query_qp", what: works, call: func(r *testbed.Testbed) error {
 		cq := r.CQ(4)
 		return verbs.QueryQP(r.QP(ibv.QPT_RC, cq, cq), new(ibv.QPAttr), ibv.QP_STATE|ibv.QP_CAP, new(ibv.QPInitAttr))
 	}},
-	{verb: "ibv_query_qp", what: "unknown attribute", call: func(r *rig.Rig) error {
+	{verb: "ibv_query_qp", what: "unknown attribute", call: func(r *testbed.Testbed) error {
 		cq := r.CQ(4)
 		return verbs.QueryQP(r.QP(ibv.QPT_RC, cq, cq), new(ibv.QPAttr), 1<<30, new(ibv.QPInitAttr))
 	}},
-	{verb: "ibv_query_qp_data_in_order", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_query_qp_data_in_order", what: works, call: func(r *testbed.Testbed) error {
 		cq := r.CQ(4)
 		answer, err := verbs.QueryQPDataInOrder(r.QP(ibv.QPT_RC, cq, cq), ibv.WR_RDMA_WRITE, 0)
 		if err == nil && answer != 0 {
@@ -185,7 +185,7 @@ var queueControls = []control{
 	{verb: "ibv_query_qp_data_in_order", what: "any",
 		why: "without information it returns that nothing is guaranteed"},
 	{verb: "ibv_destroy_qp", what: works, call: createQP(func(*ibv.QPInitAttr) {})},
-	{verb: "ibv_destroy_qp", what: "in a multicast group", call: func(r *rig.Rig) error {
+	{verb: "ibv_destroy_qp", what: "in a multicast group", call: func(r *testbed.Testbed) error {
 		cq := r.CQ(4)
 		qp := r.QP(ibv.QPT_UD, cq, cq)
 		r.Bring(qp, ibv.QPS_RTS)
@@ -198,32 +198,32 @@ var queueControls = []control{
 		why: "the kernel waits until the window is gone, in a state that cannot be interrupted"},
 }
 
-func createCQ(entries, vector int) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func createCQ(entries, vector int) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		return created(r, verbs.DestroyCQ)(verbs.CreateCQ(r.Context, entries, 0, nil, vector))
 	}
 }
 
-func createCQEx(attr ibv.CQInitAttrEx) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func createCQEx(attr ibv.CQInitAttrEx) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		return created(r,
 			func(cq *ibv.CQEx) error { return verbs.DestroyCQ(verbs.CQExToCQ(cq)) })(verbs.CreateCQEx(r.Context, &attr))
 	}
 }
 
-func createQP(change func(*ibv.QPInitAttr)) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func createQP(change func(*ibv.QPInitAttr)) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		cq := ibv.PtrTo(r.CQ(4))
-		attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: rig.Caps}
+		attr := &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: testbed.Caps}
 		change(attr)
 		return created(r, verbs.DestroyQP)(verbs.CreateQP(r.PD, attr))
 	}
 }
 
-func createQPEx(change func(*ibv.QPInitAttrEx)) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func createQPEx(change func(*ibv.QPInitAttrEx)) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		cq := ibv.PtrTo(r.CQ(4))
-		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: rig.Caps,
+		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: cq, RecvCQ: cq, Cap: testbed.Caps,
 			CompMask: ibv.QP_INIT_ATTR_PD, PD: ibv.PtrTo(r.PD)}
 		change(attr)
 		return created(r, verbs.DestroyQP)(verbs.CreateQPEx(r.Context, attr))
@@ -231,7 +231,7 @@ func createQPEx(change func(*ibv.QPInitAttrEx)) func(*rig.Rig) error {
 }
 
 // channelled returns a completion queue with a completion channel.
-func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
+func channelled(r *testbed.Testbed) (*ibv.CompChannel, *ibv.CQ) {
 	channel, err := verbs.CreateCompChannel(r.Context)
 	r.Check(err)
 	r.Defer(func() { r.Check(verbs.DestroyCompChannel(channel)) })
@@ -242,9 +242,9 @@ func channelled(r *rig.Rig) (*ibv.CompChannel, *ibv.CQ) {
 }
 
 // event reads an event of a queue from its channel.
-func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
-	got, context := &rig.Records[ibv.Ptr[ibv.CQ]](r, 1)[0], &rig.Records[uintptr](r, 1)[0]
-	if err := rig.Within("a completion event",
+func event(r *testbed.Testbed, channel *ibv.CompChannel, of *ibv.CQ) error {
+	got, context := &testbed.Records[ibv.Ptr[ibv.CQ]](r, 1)[0], &testbed.Records[uintptr](r, 1)[0]
+	if err := testbed.Within("a completion event",
 		func() error { return verbs.GetCQEvent(channel, got, context) }); err != nil {
 		return err
 	}
@@ -256,22 +256,22 @@ func event(r *rig.Rig, channel *ibv.CompChannel, of *ibv.CQ) error {
 }
 
 // queueAccess moves a queue pair to INIT with access flags.
-func queueAccess(access ibv.AccessFlags) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func queueAccess(access ibv.AccessFlags) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		cq := r.CQ(4)
-		return verbs.ModifyQP(r.QP(ibv.QPT_RC, cq, cq), &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: rig.PortNum,
+		return verbs.ModifyQP(r.QP(ibv.QPT_RC, cq, cq), &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: testbed.PortNum,
 			QPAccessFlags: access}, ibv.QP_STATE|ibv.QP_PKEY_INDEX|ibv.QP_PORT|ibv.QP_ACCESS_FLAGS)
 	}
 }
 
 // unpolled calls f with a queue pair that has an unpolled receive completion, and returns the number of completions
 // after the call.
-func unpolled(f func(*ibv.QP) error) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func unpolled(f func(*ibv.QP) error) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		sends, recvs := r.CQ(4), r.CQ(4)
 		from := r.QP(ibv.QPT_RC, sends, sends)
 		to, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(recvs),
-			RecvCQ: ibv.PtrTo(recvs), Cap: rig.Caps})
+			RecvCQ: ibv.PtrTo(recvs), Cap: testbed.Caps})
 		r.Check(err)
 		r.Connect(from, to)
 		r.Recv(to, 1, r.Buffer(64, local).SGE(0, 64))
@@ -282,7 +282,7 @@ func unpolled(f func(*ibv.QP) error) func(*rig.Rig) error {
 		r.Check(status(r.Completion(sends)))
 		r.Check(f(to))
 		for n := 0; ; n++ {
-			_, received, err := rig.Poll(recvs, nothingMore)
+			_, received, err := testbed.Poll(recvs, nothingMore)
 			r.Check(err)
 			if !received {
 				return failed(fmt.Sprintf("%d completions", n))

@@ -3,7 +3,7 @@
 package rxe
 
 import (
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -25,7 +25,7 @@ var receiveControls = []control{
 	{verb: "ibv_create_srq_ex", what: "no such type", call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.SRQType = 7 })},
 	{verb: "ibv_create_srq_ex", what: "XRC",
 		call: createSRQEx(func(a *ibv.SRQInitAttrEx) { a.SRQType = ibv.SRQT_XRC })},
-	{verb: "ibv_query_srq", what: works, call: func(r *rig.Rig) error {
+	{verb: "ibv_query_srq", what: works, call: func(r *testbed.Testbed) error {
 		attr := new(ibv.SRQAttr)
 		err := verbs.QuerySRQ(r.SRQ(8), attr)
 		if err == nil && (attr.MaxWR < 8 || attr.MaxSGE < 1 || attr.SRQLimit != 0) {
@@ -43,7 +43,7 @@ var receiveControls = []control{
 		call: modifySRQ(ibv.SRQAttr{MaxWR: 1 << 30}, ibv.SRQ_MAX_WR)},
 	{verb: "ibv_modify_srq", what: "smaller than the limit",
 		call: modifySRQ(ibv.SRQAttr{SRQLimit: 4}, ibv.SRQ_LIMIT, ibv.SRQAttr{MaxWR: 1})},
-	{verb: "ibv_modify_srq", what: "smaller than the receives in it", call: func(r *rig.Rig) error {
+	{verb: "ibv_modify_srq", what: "smaller than the receives in it", call: func(r *testbed.Testbed) error {
 		srq, b := r.SRQ(8), r.Buffer(64, local)
 		for range 6 {
 			r.RecvSRQ(srq, 1, b.SGE(0, 8))
@@ -52,21 +52,21 @@ var receiveControls = []control{
 	}},
 	{verb: "ibv_modify_srq", what: "unknown attribute", call: modifySRQ(ibv.SRQAttr{}, 1<<20)},
 	{verb: "ibv_destroy_srq", what: works, call: createSRQ(ibv.SRQAttr{MaxWR: 8, MaxSGE: 1})},
-	{verb: "ibv_destroy_srq", what: "queue pairs left", call: func(r *rig.Rig) error {
+	{verb: "ibv_destroy_srq", what: "queue pairs left", call: func(r *testbed.Testbed) error {
 		srq := r.SRQ(8)
 		r.SharingQP(ibv.QPT_RC, r.CQ(8), srq)
 		return verbs.DestroySRQ(srq)
 	}},
 }
 
-func createSRQ(attr ibv.SRQAttr) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func createSRQ(attr ibv.SRQAttr) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		return created(r, verbs.DestroySRQ)(verbs.CreateSRQ(r.PD, &ibv.SRQInitAttr{Attr: attr}))
 	}
 }
 
-func createSRQEx(change func(*ibv.SRQInitAttrEx)) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func createSRQEx(change func(*ibv.SRQInitAttrEx)) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		attr := &ibv.SRQInitAttrEx{
 			Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, CompMask: ibv.SRQ_INIT_ATTR_PD | ibv.SRQ_INIT_ATTR_TYPE,
 			SRQType: ibv.SRQT_BASIC, PD: ibv.PtrTo(r.PD),
@@ -77,8 +77,8 @@ func createSRQEx(change func(*ibv.SRQInitAttrEx)) func(*rig.Rig) error {
 }
 
 // modifySRQ modifies a queue of 8 entries. If then is given, it is applied as well, and its result is returned.
-func modifySRQ(attr ibv.SRQAttr, mask ibv.SRQAttrMask, then ...ibv.SRQAttr) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
+func modifySRQ(attr ibv.SRQAttr, mask ibv.SRQAttrMask, then ...ibv.SRQAttr) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
 		srq := r.SRQ(8)
 		err := verbs.ModifySRQ(srq, &attr, mask)
 		for i := range then {

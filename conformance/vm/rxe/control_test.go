@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -26,7 +26,7 @@ import (
 type control struct {
 	verb string
 	what string // "works", or the fault
-	call func(r *rig.Rig) error
+	call func(r *testbed.Testbed) error
 	why  string // if call is nil: why the failure cannot be provoked
 }
 
@@ -37,7 +37,7 @@ var controls = slices.Concat(deviceControls, memoryControls, bufferControls, win
 
 // TestControl measures each call on separate objects. Failures that cannot be provoked are listed with the reason.
 func TestControl(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	table := results.Table{Columns: []string{"verb", "case", "answer", "not_provoked"}, Keys: 2}
 	for _, c := range controls {
 		if c.call == nil {
@@ -70,7 +70,7 @@ var calledElsewhere = map[string]string{
 	"ibv_cq_ex_to_cq":             "TestExtendedCompletions",
 	"ibv_qp_to_qp_ex":             "TestWRPost",
 	"verbs_get_ctx":               "used by all extended verbs",
-	"ibv_inc_rkey":                "rig.Bind; computes",
+	"ibv_inc_rkey":                "testbed.Bind; computes",
 	"ibv_flow_label_to_udp_sport": "computes",
 	"ibv_is_qpt_supported":        "computes",
 	"ibv_wc_status_str":           "a name",
@@ -161,7 +161,7 @@ func answer(err error) string {
 func failed(name string) error { return errors.New(name) }
 
 // created destroys a created object, or returns the error of its creation.
-func created[T any](r *rig.Rig, destroy func(*T) error) func(*T, error) error {
+func created[T any](r *testbed.Testbed, destroy func(*T) error) func(*T, error) error {
 	return func(object *T, err error) error {
 		if err == nil {
 			r.Check(destroy(object))

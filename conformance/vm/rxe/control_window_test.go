@@ -3,19 +3,19 @@
 package rxe
 
 import (
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 var windowControls = []control{
 	{verb: "ibv_alloc_mw", what: works,
-		call: func(r *rig.Rig) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_1)) }},
+		call: func(r *testbed.Testbed) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_1)) }},
 	{verb: "ibv_alloc_mw", what: "of type 2, which works too",
-		call: func(r *rig.Rig) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_2)) }},
+		call: func(r *testbed.Testbed) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, ibv.MW_TYPE_2)) }},
 	{verb: "ibv_alloc_mw", what: "no such type",
-		call: func(r *rig.Rig) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, 7)) }},
-	{verb: "ibv_dealloc_mw", what: works, call: func(r *rig.Rig) error {
+		call: func(r *testbed.Testbed) error { return created(r, verbs.DeallocMW)(verbs.AllocMW(r.PD, 7)) }},
+	{verb: "ibv_dealloc_mw", what: works, call: func(r *testbed.Testbed) error {
 		mw, err := verbs.AllocMW(r.PD, ibv.MW_TYPE_2)
 		r.Check(err)
 		return verbs.DeallocMW(mw)
@@ -71,7 +71,7 @@ var windowControls = []control{
 		other, err := verbs.AllocPD(w.Context)
 		w.Check(err)
 		w.Defer(func() { w.Check(verbs.DeallocPD(other)) })
-		own := *w.Rig
+		own := *w.Testbed
 		own.PD = other
 		return w.bind(w.window(ibv.MW_TYPE_1), own.Buffer(bufferLen, remote|ibv.ACCESS_MW_BIND), 0, bufferLen, window)
 	})},
@@ -104,7 +104,7 @@ var windowControls = []control{
 	{verb: "ibv_alloc_mw", what: "type 2, bound with the key of another window, of which only the low byte counts",
 		call: windowed(func(w *windows) error {
 			l := w.Sends(1)
-			key := rig.Bind(&l.WRs[0], w.Window(), w.there)
+			key := testbed.Bind(&l.WRs[0], w.Window(), w.there)
 			l.WRs[0].BindMW().RKey ^= 0x12300
 			l.WRs[0].SendFlags, l.WRs[0].NumSGE = ibv.SEND_SIGNALED, 0
 			w.Check(w.post(l, w.p.B, w.p.BSend))
@@ -114,7 +114,7 @@ var windowControls = []control{
 		mw := w.Window()
 		w.BindOn(w.p.B, w.p.BSend, mw, w.there)
 		l := w.Sends(1)
-		rig.Bind(&l.WRs[0], mw, w.there)
+		testbed.Bind(&l.WRs[0], mw, w.there)
 		l.WRs[0].SendFlags, l.WRs[0].NumSGE = ibv.SEND_SIGNALED, 0
 		return w.post(l, w.p.B, w.p.BSend)
 	})},
@@ -165,14 +165,14 @@ const window = ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
 
 // windows is a fixture in which B binds windows to the remote buffer, and A writes through them.
 type windows struct {
-	*rig.Rig
-	p           *rig.Pair
-	here, there *rig.Buffer
+	*testbed.Testbed
+	p           *testbed.Pair
+	here, there *testbed.Buffer
 }
 
-func windowed(f func(*windows) error) func(*rig.Rig) error {
-	return func(r *rig.Rig) error {
-		w := &windows{Rig: r, p: r.Pair(ibv.QPT_RC), here: r.Buffer(bufferLen, local),
+func windowed(f func(*windows) error) func(*testbed.Testbed) error {
+	return func(r *testbed.Testbed) error {
+		w := &windows{Testbed: r, p: r.Pair(ibv.QPT_RC), here: r.Buffer(bufferLen, local),
 			there: r.Buffer(bufferLen, remote|ibv.ACCESS_MW_BIND)}
 		copy(w.here.Bytes, pattern())
 		return f(w)
@@ -187,7 +187,7 @@ func (w *windows) window(kind ibv.MWType) *ibv.MW {
 }
 
 // bind binds a type 1 window and waits for completion.
-func (w *windows) bind(mw *ibv.MW, to *rig.Buffer, from, length int, access ibv.AccessFlags) error {
+func (w *windows) bind(mw *ibv.MW, to *testbed.Buffer, from, length int, access ibv.AccessFlags) error {
 	err := verbs.BindMW(w.p.B, mw, &ibv.MWBind{WRID: 9, SendFlags: ibv.SEND_SIGNALED, BindInfo: ibv.MWBindInfo{
 		MR: ibv.PtrTo(to.MR), Addr: to.Address(from), Length: uint64(length), MWAccessFlags: access,
 	}})
@@ -226,7 +226,7 @@ func (w *windows) invalidatedByPeer() (key uint32, wc ibv.WC) {
 	return key, wc
 }
 
-func (w *windows) post(l *rig.List, qp *ibv.QP, cq *ibv.CQ) error {
+func (w *windows) post(l *testbed.List, qp *ibv.QP, cq *ibv.CQ) error {
 	if _, err := l.Post(qp); err != nil {
 		return err
 	}
@@ -235,7 +235,7 @@ func (w *windows) post(l *rig.List, qp *ibv.QP, cq *ibv.CQ) error {
 
 // completed returns the status of the next completion as an error.
 func (w *windows) completed(cq *ibv.CQ) error {
-	wc, received, err := rig.Poll(cq, opTimeout)
+	wc, received, err := testbed.Poll(cq, opTimeout)
 	w.Check(err)
 	if !received {
 		return failed("no completion")

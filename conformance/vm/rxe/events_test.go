@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -22,15 +22,15 @@ import (
 type occurrence struct {
 	what string
 	// object of the events: *ibv.CQ, *ibv.QP, *ibv.SRQ; nil for the port
-	of func(r *rig.Rig, s *rig.Spare) (element any)
+	of func(r *testbed.Testbed, s *testbed.Spare) (element any)
 	// an event that no kernel raises, and the reason
 	event ibv.EventType
 	why   string
 }
 
 var occurrences = []occurrence{
-	{what: "more completions than the queue holds", of: func(r *rig.Rig, _ *rig.Spare) any {
-		p := &rig.Pair{ASend: r.CQ(1), ARecv: r.CQ(1), BSend: r.CQ(1), BRecv: r.CQ(64)}
+	{what: "more completions than the queue holds", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
+		p := &testbed.Pair{ASend: r.CQ(1), ARecv: r.CQ(1), BSend: r.CQ(1), BRecv: r.CQ(64)}
 		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 		r.Connect(p.A, p.B)
 		b := r.Buffer(64, local)
@@ -40,8 +40,8 @@ var occurrences = []occurrence{
 		}
 		return p.ASend
 	}},
-	{what: "a message before the transition to RTS", of: func(r *rig.Rig, _ *rig.Spare) any {
-		p := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}
+	{what: "a message before the transition to RTS", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
+		p := &testbed.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}
 		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 		b := r.Buffer(64, local)
 		r.Init(p.B)
@@ -54,14 +54,14 @@ var occurrences = []occurrence{
 		r.Check(status(r.Completion(p.BRecv)))
 		return p.B
 	}},
-	{what: "a write under an unknown key", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "a write under an unknown key", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
 		p, b := r.Pair(ibv.QPT_RC), r.Buffer(64, remote)
 		write(r, p.A, ibv.WR_RDMA_WRITE, b.SGE(0, 8), b.Address(0), b.MR.RKey^0xff00)
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "write not allowed by the queue pair", of: func(r *rig.Rig, _ *rig.Spare) any {
-		p, b := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
+	{what: "write not allowed by the queue pair", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
+		p, b := &testbed.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
 		p.A = r.QP(ibv.QPT_RC, p.ASend, p.ARecv)
 		own := *r
 		own.Access = local
@@ -71,8 +71,8 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "more concurrent reads than the queue pair accepts", of: func(r *rig.Rig, _ *rig.Spare) any {
-		p, b := &rig.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
+	{what: "more concurrent reads than the queue pair accepts", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
+		p, b := &testbed.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
 		p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 		r.Init(p.B)
 		attr := &ibv.QPAttr{QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: p.A.QPNum, RQPSN: 77,
@@ -87,14 +87,14 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "a message longer than the receive", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "a message longer than the receive", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
 		p, b := r.Pair(ibv.QPT_RC), r.Buffer(64, local)
 		r.Recv(p.B, 1, b.SGE(0, 4))
 		write(r, p.A, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "an invalidation of an unknown key", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "an invalidation of an unknown key", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
 		p, b, l := r.Pair(ibv.QPT_RC), r.Buffer(64, local), r.Sends(1)
 		r.Recv(p.B, 1, b.SGE(0, 64))
 		l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = ibv.WR_SEND_WITH_INV, ibv.SEND_SIGNALED, b.SGE(0, 8)
@@ -104,20 +104,20 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "a receive into a read-only region", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "a receive into a read-only region", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
 		p, b, only := r.Pair(ibv.QPT_RC), r.Buffer(64, local), r.Buffer(64, 0)
 		r.Recv(p.B, 1, only.SGE(0, 64))
 		write(r, p.A, ibv.WR_SEND, b.SGE(0, 8), 0, 0)
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "ERR of a queue pair with a shared receive queue", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "ERR of a queue pair with a shared receive queue", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
 		qp := r.SharingQP(ibv.QPT_RC, r.CQ(8), r.SRQ(8))
 		r.Bring(qp, ibv.QPS_RTS)
 		r.Move(qp, ibv.QPS_ERR)
 		return qp
 	}},
-	{what: "fewer shared receives than the limit", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "fewer shared receives than the limit", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
 		srq, cq, b := r.SRQ(8), r.CQ(8), r.Buffer(64, local)
 		r.RecvSRQ(srq, 1, b.SGE(0, 64))
 		r.RecvSRQ(srq, 2, b.SGE(0, 64))
@@ -129,26 +129,26 @@ var occurrences = []occurrence{
 		r.Check(status(r.Completion(cq)))
 		return srq
 	}},
-	{what: "SQD with notification", of: func(r *rig.Rig, _ *rig.Spare) any {
+	{what: "SQD with notification", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
 		p := r.Pair(ibv.QPT_RC)
 		r.Check(verbs.ModifyQP(p.A, &ibv.QPAttr{QPState: ibv.QPS_SQD, EnSQDAsyncNotify: 1},
 			ibv.QP_STATE|ibv.QP_EN_SQD_ASYNC_NOTIFY))
 		return p.A
 	}},
-	{what: "the network device goes down", of: func(r *rig.Rig, s *rig.Spare) any {
+	{what: "the network device goes down", of: func(r *testbed.Testbed, s *testbed.Spare) any {
 		r.Check(s.SetLink(false))
 		return nil
 	}},
-	{what: "the network device goes down and up", of: func(r *rig.Rig, s *rig.Spare) any {
+	{what: "the network device goes down and up", of: func(r *testbed.Testbed, s *testbed.Spare) any {
 		r.Check(s.SetLink(false))
 		r.Check(s.SetLink(true))
 		return nil
 	}},
-	{what: "a new address", of: func(_ *rig.Rig, s *rig.Spare) any {
+	{what: "a new address", of: func(_ *testbed.Testbed, s *testbed.Spare) any {
 		s.AddAddress(net.IPv4(10, 79, 0, 1))
 		return nil
 	}},
-	{what: "the MTU of the network device changes", of: func(r *rig.Rig, s *rig.Spare) any {
+	{what: "the MTU of the network device changes", of: func(r *testbed.Testbed, s *testbed.Spare) any {
 		r.Check(s.SetMTU(3000))
 		return nil
 	}},
@@ -171,7 +171,7 @@ const noEvent = "none of the listed causes raises it"
 
 // TestEvents measures which causes raise which events. Events that cannot occur are listed with the reason.
 func TestEvents(t *testing.T) {
-	home := rig.Open(t)
+	home := testbed.Open(t)
 	table := results.Table{Columns: []string{"occurrence", "events", "not_provoked"}, Keys: 1}
 	for _, o := range occurrences {
 		if o.of == nil {
@@ -184,7 +184,7 @@ func TestEvents(t *testing.T) {
 			require.NoError(t, unix.SetNonblock(int(r.Context.AsyncFD), true))
 			events(t, r, nil) // discard earlier events
 			element := o.of(r, spare)
-			require.NoError(t, rig.Elapse(time.Second))
+			require.NoError(t, testbed.Elapse(time.Second))
 			table.Rows = append(table.Rows, []string{o.what, events(t, r, element), "-"})
 		})
 	}
@@ -192,10 +192,10 @@ func TestEvents(t *testing.T) {
 }
 
 // events reads pending events and returns their distinct names in order. Events of an object must refer to element.
-func events(t *testing.T, r *rig.Rig, element any) (names string) {
+func events(t *testing.T, r *testbed.Testbed, element any) (names string) {
 	t.Helper()
-	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
-	for wait := time.Now().Add(rig.QuietTime(2 * unsignalled)); time.Now().Before(wait); {
+	event := &testbed.Records[ibv.AsyncEvent](r, 1)[0]
+	for wait := time.Now().Add(testbed.QuietTime(2 * unsignalled)); time.Now().Before(wait); {
 		err := verbs.GetAsyncEvent(r.Context, event)
 		if err != nil {
 			require.Equal(t, "EAGAIN", errnoName(err))
@@ -214,7 +214,7 @@ func events(t *testing.T, r *rig.Rig, element any) (names string) {
 		case *ibv.SRQ:
 			assert.Equal(t, ibv.PtrTo(of), *event.Element.SRQ(), name)
 		default:
-			assert.EqualValues(t, rig.PortNum, *event.Element.PortNum(), name)
+			assert.EqualValues(t, testbed.PortNum, *event.Element.PortNum(), name)
 		}
 		require.NoError(t, verbs.AckAsyncEvent(event))
 		if names == "" {
@@ -230,7 +230,7 @@ func events(t *testing.T, r *rig.Rig, element any) (names string) {
 }
 
 // write posts one signaled work request.
-func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint64, rkey uint32) {
+func write(r *testbed.Testbed, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint64, rkey uint32) {
 	l := r.Sends(1)
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = opcode, ibv.SEND_SIGNALED, sge
 	*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: remote, RKey: rkey}
@@ -242,7 +242,7 @@ func write(r *rig.Rig, qp *ibv.QP, opcode ibv.WROpcode, sge ibv.SGE, remote uint
 // TestDeviceRemoved measures the effect of removing an open device, which varies. After the device is closed, it no
 // longer exists, and a device that was listed earlier cannot be opened.
 func TestDeviceRemoved(t *testing.T) {
-	home := rig.Open(t)
+	home := testbed.Open(t)
 	table := results.Table{Columns: []string{"question", "answer"}, Keys: 1}
 	note := func(question, answer string) { table.Rows = append(table.Rows, []string{question, answer}) }
 	spare := home.Spare()
@@ -263,11 +263,11 @@ func TestDeviceRemoved(t *testing.T) {
 			note("the device is removed while it is open", "when it is closed")
 		}
 		note("events", events(t, r, nil))
-		note("ibv_query_port", errnoName(verbs.QueryPort(r.Context, rig.PortNum, new(ibv.PortAttr))))
+		note("ibv_query_port", errnoName(verbs.QueryPort(r.Context, testbed.PortNum, new(ibv.PortAttr))))
 		note("ibv_alloc_pd", errnoName(created(r, verbs.DeallocPD)(verbs.AllocPD(r.Context))))
 		_, err := l.Post(p.A)
 		note("ibv_post_send", errnoName(err))
-		wc, received, err := rig.Poll(p.ASend, opTimeout/4)
+		wc, received, err := testbed.Poll(p.ASend, opTimeout/4)
 		require.NoError(t, err)
 		note("completion", completion(wc, received)[0])
 	})

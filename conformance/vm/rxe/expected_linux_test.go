@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
@@ -20,11 +20,11 @@ import (
 // device lacked at first. If Soft-RoCE implements the verb, it must behave the same; otherwise it must report
 // ErrNotSupported.
 func TestExpectedByPrograms(t *testing.T) {
-	r := rig.Open(t)
-	answers := func(want string, call func(*rig.Rig) error) func(*testing.T) {
+	r := testbed.Open(t)
+	answers := func(want string, call func(*testbed.Testbed) error) func(*testing.T) {
 		return func(t *testing.T) { assert.Equal(t, want, answer(call(r.For(t)))) }
 	}
-	t.Run("a queue pair takes on demand access", answers("0", queueAccess(remote|ibv.ACCESS_ON_DEMAND)))
+	t.Run("a queue pair accepts ON_DEMAND access", answers("0", queueAccess(remote|ibv.ACCESS_ON_DEMAND)))
 	t.Run("a window is bound with local write", answers("0", windowed(func(w *windows) error {
 		mw := w.window(ibv.MW_TYPE_1)
 		w.Check(w.bind(mw, w.there, 0, bufferLen, window|local))
@@ -36,7 +36,7 @@ func TestExpectedByPrograms(t *testing.T) {
 		assert.NotZero(t, attr.VendorID)
 	})
 	t.Run("a device closes before its objects",
-		answers("0", func(*rig.Rig) error { return alone("^TestCloseWithObjects$") }))
+		answers("0", func(*testbed.Testbed) error { return alone("^TestCloseWithObjects$") }))
 	t.Run("completions stay when their queue pair is reset", answers("1 completions",
 		unpolled(func(qp *ibv.QP) error {
 			if err := verbs.ModifyQP(qp, &ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE); err != nil {
@@ -55,7 +55,7 @@ func TestExpectedByPrograms(t *testing.T) {
 // used here.
 func lacks(t *testing.T, err error) bool {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		require.NoError(t, err)
 		return false
 	}
@@ -63,7 +63,7 @@ func lacks(t *testing.T, err error) bool {
 	return true
 }
 
-func expectDeviceMemory(t *testing.T, r *rig.Rig) {
+func expectDeviceMemory(t *testing.T, r *testbed.Testbed) {
 	dm, err := verbs.AllocDM(r.Context, &ibv.AllocDMAttr{Length: 64})
 	if lacks(t, err) {
 		return
@@ -85,7 +85,7 @@ func expectDeviceMemory(t *testing.T, r *rig.Rig) {
 }
 
 // expectRendezvous sends a message that announces data, which the receiver fetches, and reads the completions.
-func expectRendezvous(t *testing.T, r *rig.Rig) {
+func expectRendezvous(t *testing.T, r *testbed.Testbed) {
 	sends, recvs := r.CQ(16), r.CQ(16)
 	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 64, WCFlags: ibv.WC_EX_WITH_TM_INFO})
 	if lacks(t, err) {
@@ -106,11 +106,11 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 	r.Connect(a, b)
 	local, there := r.Buffer(bufferLen, remote), r.Buffer(bufferLen, remote)
 
-	sges, ops := rig.Records[ibv.SGE](r, 1), rig.Records[ibv.OpsWR](r, 1)
+	sges, ops := testbed.Records[ibv.SGE](r, 1), testbed.Records[ibv.OpsWR](r, 1)
 	sges[0] = there.SGE(0, 64)
 	ops[0] = ibv.OpsWR{WRID: 5, Flags: ibv.OPS_SIGNALED, TM: ibv.OpsTM{Add: ibv.OpsTMAdd{RecvWRID: 6,
 		SGList: ibv.PtrTo(&sges[0]), NumSGE: 1, Tag: 9, Mask: ^uint64(0)}}}
-	require.NoError(t, verbs.PostSRQOps(srq, &ops[0], &rig.Records[ibv.Ptr[ibv.OpsWR]](r, 1)[0]))
+	require.NoError(t, verbs.PostSRQOps(srq, &ops[0], &testbed.Records[ibv.Ptr[ibv.OpsWR]](r, 1)[0]))
 	r.Recv(a, 8, local.SGE(256, 64)) // for the receiver's FIN, after it has the data
 
 	copy(local.Bytes[512:], "announced")
@@ -150,7 +150,7 @@ func expectRendezvous(t *testing.T, r *rig.Rig) {
 
 // expectImport checks that a second context, imported from the descriptor of the first one, can import its objects by
 // handle.
-func expectImport(t *testing.T, r *rig.Rig) {
+func expectImport(t *testing.T, r *testbed.Testbed) {
 	assert.GreaterOrEqual(t, r.Context.CmdFD, int32(0), "a descriptor")
 	fd, err := unix.Dup(int(r.Context.CmdFD))
 	require.NoError(t, err)

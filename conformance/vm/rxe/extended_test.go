@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
@@ -19,10 +19,10 @@ import (
 // TestExtendedCompletions reads completions with the functions of an extended queue. Requested fields are present, and
 // others return an error.
 func TestExtendedCompletions(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	ex, err := verbs.CreateCQEx(r.Context, &ibv.CQInitAttrEx{CQE: 16, WCFlags: ibv.WC_STANDARD_FLAGS})
 	require.NoError(t, err)
-	p := &rig.Pair{ASend: r.CQ(4), ARecv: r.CQ(4), BSend: r.CQ(4), BRecv: verbs.CQExToCQ(ex)}
+	p := &testbed.Pair{ASend: r.CQ(4), ARecv: r.CQ(4), BSend: r.CQ(4), BRecv: verbs.CQExToCQ(ex)}
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyCQ(p.BRecv)) })
 	p.A, p.B = r.QP(ibv.QPT_RC, p.ASend, p.ARecv), r.QP(ibv.QPT_RC, p.BSend, p.BRecv)
 	r.Connect(p.A, p.B)

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -51,7 +51,7 @@ func toGroup(g *ibv.GlobalRoute) {
 
 // TestDatagramHeader measures the header before a datagram's data, field by field.
 func TestDatagramHeader(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	table := results.Table{Columns: []string{"family", "case", "before", "version", "class", "flow", "length",
 		"identification", "fragment", "hops", "next", "checksum", "addresses"}, Keys: 2}
 	for _, family := range []string{"IPv4", "IPv6"} {
@@ -76,7 +76,7 @@ func TestDatagramHeader(t *testing.T) {
 }
 
 // linkLocal finds the device's RoCE v2 GID that is an IPv6 address.
-func linkLocal(r *rig.Rig) (gid ibv.GID, index uint8) {
+func linkLocal(r *testbed.Testbed) (gid ibv.GID, index uint8) {
 	entries := make([]ibv.GIDEntry, 64)
 	n, err := verbs.QueryGIDTable(r.Context, &entries[0], uint64(len(entries)), 0)
 	r.Check(err)
@@ -91,7 +91,7 @@ func linkLocal(r *rig.Rig) (gid ibv.GID, index uint8) {
 }
 
 // receivedHeader sends a datagram along a path to the device itself, and returns the bytes that precede its data.
-func receivedHeader(t *testing.T, r *rig.Rig, attr *ibv.AHAttr, op ibv.WROpcode, length int) []byte {
+func receivedHeader(t *testing.T, r *testbed.Testbed, attr *ibv.AHAttr, op ibv.WROpcode, length int) []byte {
 	p := r.Pair(ibv.QPT_UD)
 	ah, err := verbs.CreateAH(r.PD, attr)
 	r.Check(err)
@@ -113,7 +113,7 @@ func receivedHeader(t *testing.T, r *rig.Rig, attr *ibv.AHAttr, op ibv.WROpcode,
 	if length == 0 {
 		l.WRs[0].NumSGE = 0
 	}
-	*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: number, RemoteQKey: rig.QKey}
+	*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(ah), RemoteQPN: number, RemoteQKey: testbed.QKey}
 	_, err = l.Post(p.A)
 	r.Check(err)
 	r.Check(status(r.Completion(p.ASend)))

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -18,8 +18,8 @@ import (
 // onlyIWARP skips a test in guests without Soft-iWARP.
 func onlyIWARP(t *testing.T) {
 	t.Helper()
-	rig.Kernel(t)
-	if !rig.IWARP() {
+	testbed.Kernel(t)
+	if !testbed.IWARP() {
 		t.Skip("runs on Soft-iWARP: make vm WHAT=siw")
 	}
 }
@@ -29,7 +29,7 @@ func onlyIWARP(t *testing.T) {
 // it to RTS.
 func TestTransitionsOnIWARP(t *testing.T) {
 	onlyIWARP(t)
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	table := results.Table{Columns: []string{"from", "to", "attributes", "modify", "query"}, Keys: 3}
 	for _, from := range []ibv.QPState{ibv.QPS_RESET, ibv.QPS_INIT, ibv.QPS_RTS, ibv.QPS_ERR} {
 		for _, to := range wanted {
@@ -68,7 +68,7 @@ func TestTransitionsOnIWARP(t *testing.T) {
 // invalidate_rkey, as ibv_post_send(3) documents.
 func TestInvalidatedOnIWARP(t *testing.T) {
 	onlyIWARP(t)
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	p := r.Pair(ibv.QPT_RC)
 	local, to := r.Buffer(64, r.Access), r.Buffer(64, r.Access)
 	named, other := r.Buffer(64, r.Access), r.Buffer(64, r.Access)
@@ -85,10 +85,10 @@ func TestInvalidatedOnIWARP(t *testing.T) {
 	require.Equal(t, ibv.WC_SUCCESS, wc.Status)
 	assert.Zero(t, wc.WCFlags, "the kernel reports the key only to the kernel's queues")
 	want := other.MR.RKey
-	if rig.Native() {
+	if testbed.Native() {
 		want = named.MR.RKey
 	}
-	for _, b := range []*rig.Buffer{named, other} {
+	for _, b := range []*testbed.Buffer{named, other} {
 		l.WRs[0] = ibv.SendWR{WRID: 2, SGList: wr.SGList, NumSGE: 1, Opcode: ibv.WR_RDMA_READ,
 			SendFlags: ibv.SEND_SIGNALED}
 		*wr.WR.RDMA() = ibv.SendRDMA{RemoteAddr: b.Address(0), RKey: b.MR.RKey}

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/generated/rdmacm"
@@ -36,7 +36,7 @@ type ends struct {
 }
 
 func newEnds(t *testing.T, port uint16) *ends {
-	backend, err := rig.Backend()
+	backend, err := testbed.Backend()
 	require.NoError(t, err)
 	c := &ends{t: t, to: netip.AddrPortFrom(netip.MustParseAddr(os.Getenv(wire.EnvAddress)), port)}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -157,7 +157,7 @@ func (c *ends) registered(id *cm.ID) *rdma.MR {
 // and completions.
 func TestConnectionsOnIWARP(t *testing.T) {
 	onlyIWARP(t)
-	rig.Open(t)
+	testbed.Open(t)
 	table := results.Table{Columns: []string{"case", "answer"}, Keys: 1}
 	port := uint16(30000)
 	for _, one := range []struct {

@@ -9,17 +9,17 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 // traffic posts random lists of requests, and knows what they must do.
 type traffic struct {
-	*rig.Rig
-	p              *rig.Pair
+	*testbed.Testbed
+	p              *testbed.Pair
 	srq            *ibv.SRQ // nil: B has a receive queue
-	local, remote  *rig.Buffer
+	local, remote  *testbed.Buffer
 	random         *rand.Rand
 	wrs            []ibv.SendWR
 	recv           *ibv.RecvWR
@@ -41,13 +41,13 @@ func TestTrafficOnIWARP(t *testing.T) {
 	onlyIWARP(t)
 	for name, shared := range map[string]bool{"receive queue": false, "shared receive queue": true} {
 		t.Run(name, func(t *testing.T) {
-			r := rig.Open(t)
-			x := &traffic{Rig: r, random: rand.New(rand.NewPCG(1, 2)), wrs: rig.Records[ibv.SendWR](r, trafficQP),
-				sges: rig.Records[ibv.SGE](r, trafficQP*sgesEach), recv: &rig.Records[ibv.RecvWR](r, 1)[0],
-				recvSGEs: rig.Records[ibv.SGE](r, 2), bad: &rig.Records[ibv.Ptr[ibv.SendWR]](r, 1)[0],
-				badRecv: &rig.Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]}
+			r := testbed.Open(t)
+			x := &traffic{Testbed: r, random: rand.New(rand.NewPCG(1, 2)), wrs: testbed.Records[ibv.SendWR](r, trafficQP),
+				sges: testbed.Records[ibv.SGE](r, trafficQP*sgesEach), recv: &testbed.Records[ibv.RecvWR](r, 1)[0],
+				recvSGEs: testbed.Records[ibv.SGE](r, 2), bad: &testbed.Records[ibv.Ptr[ibv.SendWR]](r, 1)[0],
+				badRecv: &testbed.Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]}
 			x.local, x.remote = r.Buffer(trafficQP*slotSize, r.Access), r.Buffer(trafficQP*slotSize, r.Access)
-			x.p = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
+			x.p = &testbed.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
 			x.p.A = r.QP(ibv.QPT_RC, x.p.ASend, x.p.ARecv)
 			if shared {
 				srq, err := verbs.CreateSRQ(r.PD, &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 16, MaxSGE: 2}})
@@ -102,7 +102,7 @@ func (x *traffic) list(t *testing.T, n int) {
 		for j := range w.NumSGE {
 			most := partSize
 			if inline {
-				most = int(rig.Caps.MaxInlineData) / sgesEach
+				most = int(testbed.Caps.MaxInlineData) / sgesEach
 			}
 			from, length := at+int(j)*partSize, 1+x.random.IntN(most)
 			sges[j] = x.local.SGE(from, length)

@@ -10,26 +10,26 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 // TestMain runs the tests on the software device outside a guest.
 func TestMain(m *testing.M) {
-	rig.OrSoft()
-	if rig.IWARP() { // the connection manager keeps its device open
-		rig.Main(m, "ctx")
+	testbed.OrSoft()
+	if testbed.IWARP() { // the connection manager keeps its device open
+		testbed.Main(m, "ctx")
 		return
 	}
-	rig.Main(m)
+	testbed.Main(m)
 }
 
 // TestLeaks checks that the kernel's counts follow creation and destruction, and that a package with leaks fails even
 // if all its tests passed.
 func TestLeaks(t *testing.T) {
-	r := rig.Open(t)
-	before, err := rig.Resources()
+	r := testbed.Open(t)
+	before, err := testbed.Resources()
 	require.NoError(t, err)
 	for _, kind := range []string{"pd", "cq", "qp", "mr", "ctx"} {
 		assert.Contains(t, before, kind)
@@ -39,15 +39,15 @@ func TestLeaks(t *testing.T) {
 	cq, err := verbs.CreateCQ(r.Context, 4, 0, nil, 0)
 	require.NoError(t, err)
 	qp, err := verbs.CreateQP(pd, &ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
-		Cap: rig.Caps})
+		Cap: testbed.Caps})
 	require.NoError(t, err)
-	left, err := rig.Leaks(before)
+	left, err := testbed.Leaks(before)
 	require.NoError(t, err)
 	assert.Equal(t, "1 cq, 1 pd, 1 qp", left)
 	require.NoError(t, verbs.DestroyQP(qp))
 	require.NoError(t, verbs.DestroyCQ(cq))
 	require.NoError(t, verbs.DeallocPD(pd))
-	left, err = rig.Leaks(before)
+	left, err = testbed.Leaks(before)
 	require.NoError(t, err)
 	assert.Empty(t, left)
 
@@ -55,17 +55,17 @@ func TestLeaks(t *testing.T) {
 	again.Env = append(os.Environ(), "GOVERBS_LEAK=1")
 	out, err := again.CombinedOutput()
 	assert.ErrorContains(t, err, "exit status 1", "%s", out)
-	assert.Regexp(t, `PASS\nrig: the tests leaked 1 ctx, 1 pd; no test failed, remaining goroutines:\ngoroutine `,
+	assert.Regexp(t, `PASS\ntestbed: the tests leaked 1 ctx, 1 pd; no test failed, remaining goroutines:\ngoroutine `,
 		string(out))
 }
 
 // TestDeliberateLeak leaves a device open for TestLeaks.
 func TestDeliberateLeak(t *testing.T) {
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	if os.Getenv("GOVERBS_LEAK") == "" {
 		t.Skip("leaves a device open, for TestLeaks")
 	}
-	context := rig.OpenDevice(t)
+	context := testbed.OpenDevice(t)
 	_, err := verbs.AllocPD(context)
 	require.NoError(t, err)
 }

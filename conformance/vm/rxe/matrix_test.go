@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
@@ -40,7 +40,7 @@ var (
 
 // ofDevice returns the types that the guest's device can create: RC is the only one of Soft-iWARP.
 func ofDevice(all []ibv.QPType) []ibv.QPType {
-	if rig.IWARP() {
+	if testbed.IWARP() {
 		return []ibv.QPType{ibv.QPT_RC}
 	}
 	return all
@@ -50,26 +50,26 @@ func ofDevice(all []ibv.QPType) []ibv.QPType {
 // rdma-core, each difference needs a reason. The software device is compared with every kernel.
 func check(t *testing.T, table string, now results.Table) {
 	t.Helper()
-	if rig.IWARP() {
+	if testbed.IWARP() {
 		table = "siw-" + table
 	}
-	name := table + "-" + rig.Kernel(t) + ".csv"
+	name := table + "-" + testbed.Kernel(t) + ".csv"
 	if out := os.Getenv(wire.EnvOut); out != "" {
 		require.NoError(t, os.WriteFile(filepath.Join(out, name), now.Encode(), 0o644))
 	}
 	var wrong []string
 	var err error
 	switch {
-	case rig.Kernel(t) == rig.Soft:
+	case testbed.Kernel(t) == testbed.Soft:
 		wrong, err = results.Unexplained(table, now)
-	case rig.Native() && !rig.IWARP():
-		wrong, err = results.UnexplainedNative(table, rig.Kernel(t), now)
+	case testbed.Native() && !testbed.IWARP():
+		wrong, err = results.UnexplainedNative(table, testbed.Kernel(t), now)
 	}
 	require.NoError(t, err)
 	for _, desc := range wrong {
 		t.Error(desc)
 	}
-	if rig.Kernel(t) == rig.Soft || rig.Native() && !rig.IWARP() {
+	if testbed.Kernel(t) == testbed.Soft || testbed.Native() && !testbed.IWARP() {
 		return
 	}
 	if os.Getenv("GOVERBS_MEASURE") != "" {
@@ -85,8 +85,8 @@ func check(t *testing.T, table string, now results.Table) {
 
 // TestSource reports the versions of the running kernel and the library.
 func TestSource(t *testing.T) {
-	kernel := rig.Kernel(t)
-	if kernel == rig.Soft {
+	kernel := testbed.Kernel(t)
+	if kernel == testbed.Soft {
 		t.Skip("the software device has no kernel and no library")
 	}
 	text, err := os.ReadFile("/proc/version")
@@ -98,7 +98,7 @@ func TestSource(t *testing.T) {
 	assert.True(t, strings.HasPrefix(string(release[1])+".", kernel+"."), "%s runs for kernel %s", release[1], kernel)
 	if os.Getenv("GOVERBS_MEASURE") != "" {
 		device, file := "Soft-RoCE", "source-"
-		if rig.IWARP() {
+		if testbed.IWARP() {
 			device, file = "Soft-iWARP", "siw-source-"
 		}
 		source := fmt.Sprintf("%s, Linux %s, rdma-core %s\n", device, release[1], library)
@@ -111,12 +111,12 @@ var release = regexp.MustCompile(`Debian (\d+(?:\.\d+)+)-\d+[^)]* \(\d{4}`)
 
 // TestCreateQP measures which types of queue pairs can be created, and the errors for the others.
 func TestCreateQP(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	cq := r.CQ(16)
 	table := results.Table{Columns: []string{"qp_type", "create"}, Keys: 1}
 	for _, kind := range append(append([]ibv.QPType{}, creatable...), others...) {
 		qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
-			Cap: rig.Caps})
+			Cap: testbed.Caps})
 		if err == nil {
 			require.NoError(t, verbs.DestroyQP(qp))
 		}
@@ -127,14 +127,14 @@ func TestCreateQP(t *testing.T) {
 
 // TestPostSend measures every opcode with every queue pair type and flag, each on a separate pair.
 func TestPostSend(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	b := newBuffers(r)
 	table := results.Table{
 		Columns: []string{"qp_type", "opcode", "flags", "post", "bad_wr", "wc_status", "wc_opcode", "qp_state",
 			"recv_status", "recv_opcode", "data"}, Keys: 3,
 	}
 	types, opcodes := ofDevice(creatable), opcodes
-	if rig.IWARP() { // for later ones, libsiw reads what lies behind its table: the result depends on its build
+	if testbed.IWARP() { // for later ones, libsiw reads what lies behind its table: the result depends on its build
 		opcodes = opcodes[:slices.Index(opcodes, ibv.WR_FLUSH)]
 	}
 	for _, kind := range types {
@@ -163,7 +163,7 @@ func (s *scene) post(t *testing.T, flag ibv.SendFlags) []string {
 	atomic := s.opcode == ibv.WR_ATOMIC_CMP_AND_SWP || s.opcode == ibv.WR_ATOMIC_FETCH_AND_ADD
 	switch {
 	case s.kind == ibv.QPT_UD: // a union that also has the members for other types
-		*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(s.ah), RemoteQPN: s.p.B.QPNum, RemoteQKey: rig.QKey}
+		*wr.WR.UD() = ibv.SendUD{AH: ibv.PtrTo(s.ah), RemoteQPN: s.p.B.QPNum, RemoteQKey: testbed.QKey}
 	case atomic:
 		*wr.WR.Atomic() = ibv.SendAtomic{RemoteAddr: s.remote.Address(0), RKey: s.remote.MR.RKey, CompareAdd: 1,
 			Swap: swapped}
@@ -178,11 +178,11 @@ func (s *scene) post(t *testing.T, flag ibv.SendFlags) []string {
 		*wr.ImmData() = ibv.ToBE32(0x01020304)
 	case ibv.WR_SEND_WITH_INV, ibv.WR_LOCAL_INV:
 		*wr.InvalidateRKey() = s.key
-		if rig.IWARP() { // libsiw invalidates this key: TestInvalidatedOnIWARP
+		if testbed.IWARP() { // libsiw invalidates this key: TestInvalidatedOnIWARP
 			wr.WR.RDMA().RKey = s.key
 		}
 	case ibv.WR_BIND_MW:
-		rig.Bind(wr, s.window, s.local)
+		testbed.Bind(wr, s.window, s.local)
 		wr.NumSGE = 0
 	case ibv.WR_TSO:
 		header := s.Memory(64)

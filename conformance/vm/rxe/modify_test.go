@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
@@ -20,8 +20,8 @@ import (
 // Soft-RoCE accepts, and that it rejects a transition without a required attribute with an error that names the
 // attribute.
 func TestQPModify(t *testing.T) {
-	r := rig.Open(t)
-	device, err := rdma.Open(rig.DeviceName())
+	r := testbed.Open(t)
+	device, err := rdma.Open(testbed.DeviceName())
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, device.Close()) })
 	pd, err := device.AllocPD()
@@ -35,7 +35,7 @@ func TestQPModify(t *testing.T) {
 		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), desc}, "/"),
 			func(t *testing.T) {
 				qp, failure := pd.CreateQP(&ibv.QPInitAttr{QPType: kind, SendCQ: cq.Ptr(), RecvCQ: cq.Ptr(),
-					Cap: rig.Caps},
+					Cap: testbed.Caps},
 					rdma.QueueOptions{})
 				require.NoError(t, failure)
 				defer func() { require.NoError(t, qp.Close()) }()
@@ -94,10 +94,10 @@ func TestQPModify(t *testing.T) {
 // none.
 func recordedTransitions(t *testing.T) map[string]string {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		return nil
 	}
-	table, ok, err := results.Read("modify_qp-"+rig.Kernel(t)+".csv", 4)
+	table, ok, err := results.Read("modify_qp-"+testbed.Kernel(t)+".csv", 4)
 	require.NoError(t, err)
 	require.True(t, ok)
 	all := map[string]string{}

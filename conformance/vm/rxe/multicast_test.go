@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
@@ -19,7 +19,7 @@ import (
 
 // TestMulticast checks that a datagram to a group arrives exactly once at each attached queue pair, and at no other.
 func TestMulticast(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	group := multicast(r)
 	join(t, net.IP(group.Raw()[12:]))
 	cq := r.CQ(16)
@@ -63,10 +63,10 @@ const groupNumber = 0xffffff
 type member struct {
 	qp *ibv.QP
 	cq *ibv.CQ
-	to *rig.Buffer
+	to *testbed.Buffer
 }
 
-func newMember(r *rig.Rig) *member {
+func newMember(r *testbed.Testbed) *member {
 	m := &member{cq: r.CQ(16), to: r.Buffer(256, local)}
 	m.qp = r.QP(ibv.QPT_UD, m.cq, m.cq)
 	r.Bring(m.qp, ibv.QPS_RTS)
@@ -77,8 +77,8 @@ func newMember(r *rig.Rig) *member {
 }
 
 // received reports whether another datagram arrived with the right data.
-func (m *member) received(r *rig.Rig) bool {
-	wc, received, err := rig.Poll(m.cq, 2*nothingMore)
+func (m *member) received(r *testbed.Testbed) bool {
+	wc, received, err := testbed.Poll(m.cq, 2*nothingMore)
 	r.Check(err)
 	if !received {
 		return false
@@ -92,7 +92,7 @@ func (m *member) received(r *rig.Rig) bool {
 // join makes the network device join a group, so that datagrams to it are looped back.
 func join(t *testing.T, group net.IP) {
 	t.Helper()
-	if rig.Kernel(t) == rig.Soft { // the software device has no network device
+	if testbed.Kernel(t) == testbed.Soft { // the software device has no network device
 		return
 	}
 	netdev, err := net.InterfaceByName(os.Getenv(wire.EnvNetdev))

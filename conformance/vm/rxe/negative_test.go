@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma"
@@ -23,13 +23,13 @@ import (
 
 // mistake is a connected RC pair with buffers, on which one mistake is made.
 type mistake struct {
-	*rig.Rig
-	pair          *rig.Pair
-	local, remote *rig.Buffer
+	*testbed.Testbed
+	pair          *testbed.Pair
+	local, remote *testbed.Buffer
 }
 
 // send returns a list of n signaled sends of 16 bytes each.
-func (m *mistake) send(n int) *rig.List {
+func (m *mistake) send(n int) *testbed.List {
 	l := m.Sends(n)
 	for i := range l.WRs {
 		l.WRs[i].Opcode, l.WRs[i].SendFlags = ibv.WR_SEND, ibv.SEND_SIGNALED
@@ -39,7 +39,7 @@ func (m *mistake) send(n int) *rig.List {
 }
 
 // remoteOp returns a list of one request that accesses the start of the remote buffer.
-func (m *mistake) remoteOp(o ibv.WROpcode, offset, length int) *rig.List {
+func (m *mistake) remoteOp(o ibv.WROpcode, offset, length int) *testbed.List {
 	l := m.send(1)
 	l.WRs[0].Opcode = o
 	l.SGEs[0].Length = uint32(length)
@@ -61,9 +61,9 @@ func (m *mistake) replaceSender(state ibv.QPState) {
 }
 
 // addTooManySGEs gives work request i of a list one SGE more than the queue pair supports.
-func (m *mistake) addTooManySGEs(l *rig.List, i int) {
+func (m *mistake) addTooManySGEs(l *testbed.List, i int) {
 	n := int(m.caps().MaxSendSGE) + 1
-	sges := rig.Records[ibv.SGE](m.Rig, n)
+	sges := testbed.Records[ibv.SGE](m.Testbed, n)
 	for k := range sges {
 		sges[k] = m.local.SGE(0, 1)
 	}
@@ -84,35 +84,35 @@ func (m *mistake) caps() ibv.QPCap {
 var mistakes = []struct {
 	name string
 	rule bool
-	make func(m *mistake) *rig.List
+	make func(m *mistake) *testbed.List
 }{
-	{"nothing wrong", false, func(m *mistake) *rig.List { m.recv(64); return m.send(1) }},
-	{"bad lkey", false, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].LKey ^= 0xff00; return l }},
+	{"nothing wrong", false, func(m *mistake) *testbed.List { m.recv(64); return m.send(1) }},
+	{"bad lkey", false, func(m *mistake) *testbed.List { m.recv(64); l := m.send(1); l.SGEs[0].LKey ^= 0xff00; return l }},
 	{"local address out of range", false,
-		func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.SGEs[0].Addr += bufferLen - 8; return l }},
-	{"bad rkey", false, func(m *mistake) *rig.List {
+		func(m *mistake) *testbed.List { m.recv(64); l := m.send(1); l.SGEs[0].Addr += bufferLen - 8; return l }},
+	{"bad rkey", false, func(m *mistake) *testbed.List {
 		l := m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
 		l.WRs[0].WR.RDMA().RKey ^= 0xff00
 		return l
 	}},
 	{"remote address out of range", false,
-		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
+		func(m *mistake) *testbed.List { return m.remoteOp(ibv.WR_RDMA_WRITE, bufferLen-8, moved) }},
 	{"read from remote address out of range", false,
-		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
-	{"write to a region without remote write", false, func(m *mistake) *rig.List {
+		func(m *mistake) *testbed.List { return m.remoteOp(ibv.WR_RDMA_READ, bufferLen-8, moved) }},
+	{"write to a region without remote write", false, func(m *mistake) *testbed.List {
 		m.remote = m.Buffer(bufferLen, ibv.ACCESS_LOCAL_WRITE)
 		return m.remoteOp(ibv.WR_RDMA_WRITE, 0, moved)
 	}},
-	{"no receive posted", false, func(m *mistake) *rig.List { return m.send(1) }},
-	{"peer gone", false, func(m *mistake) *rig.List { m.Move(m.pair.B, ibv.QPS_RESET); return m.send(1) }},
-	{"receive too short", false, func(m *mistake) *rig.List { m.recv(moved - 1); return m.send(1) }},
-	{"receive into a bad lkey", false, func(m *mistake) *rig.List {
+	{"no receive posted", false, func(m *mistake) *testbed.List { return m.send(1) }},
+	{"peer gone", false, func(m *mistake) *testbed.List { m.Move(m.pair.B, ibv.QPS_RESET); return m.send(1) }},
+	{"receive too short", false, func(m *mistake) *testbed.List { m.recv(moved - 1); return m.send(1) }},
+	{"receive into a bad lkey", false, func(m *mistake) *testbed.List {
 		sge := m.remote.SGE(0, 64)
 		sge.LKey ^= 0xff00
 		m.Recv(m.pair.B, 7, sge)
 		return m.send(1)
 	}},
-	{"more than the send queue holds", true, func(m *mistake) *rig.List {
+	{"more than the send queue holds", true, func(m *mistake) *testbed.List {
 		l := m.send(int(m.caps().MaxSendWR) + 3)
 		for i := range l.WRs {
 			m.recv(64)
@@ -122,15 +122,15 @@ var mistakes = []struct {
 		}
 		return l
 	}},
-	{"second of three has too many SGEs", true, func(m *mistake) *rig.List {
+	{"second of three has too many SGEs", true, func(m *mistake) *testbed.List {
 		m.recv(64)
 		l := m.send(3)
 		m.addTooManySGEs(l, 1)
 		return l
 	}},
 	{"too many " +
-		"SGEs", true, func(m *mistake) *rig.List { m.recv(64); l := m.send(1); m.addTooManySGEs(l, 0); return l }},
-	{"too much inline data", true, func(m *mistake) *rig.List {
+		"SGEs", true, func(m *mistake) *testbed.List { m.recv(64); l := m.send(1); m.addTooManySGEs(l, 0); return l }},
+	{"too much inline data", true, func(m *mistake) *testbed.List {
 		m.recv(512)
 		l := m.send(1)
 		l.WRs[0].SendFlags |= ibv.SEND_INLINE
@@ -138,51 +138,51 @@ var mistakes = []struct {
 		return l
 	}},
 	{"atomic not aligned to 8", true,
-		func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
-	{"atomic of 4 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 4) }},
-	{"atomic of 16 bytes", true, func(m *mistake) *rig.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 16) }},
+		func(m *mistake) *testbed.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 4, 8) }},
+	{"atomic of 4 bytes", true, func(m *mistake) *testbed.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 4) }},
+	{"atomic of 16 bytes", true, func(m *mistake) *testbed.List { return m.remoteOp(ibv.WR_ATOMIC_FETCH_AND_ADD, 0, 16) }},
 	{"unknown opcode", true,
-		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = 255; return l }},
+		func(m *mistake) *testbed.List { l := m.send(1); l.WRs[0].Opcode = 255; return l }},
 	{"opcode not for the queue pair's type", true,
-		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_TSO; return l }},
+		func(m *mistake) *testbed.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_TSO; return l }},
 	{"builder-only opcode", true,
-		func(m *mistake) *rig.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_ATOMIC_WRITE; return l }},
+		func(m *mistake) *testbed.List { l := m.send(1); l.WRs[0].Opcode = ibv.WR_ATOMIC_WRITE; return l }},
 	{"unknown send flag", true,
-		func(m *mistake) *rig.List { m.recv(64); l := m.send(1); l.WRs[0].SendFlags |= 1 << 20; return l }},
-	{"send flag not for the opcode", true, func(m *mistake) *rig.List {
+		func(m *mistake) *testbed.List { m.recv(64); l := m.send(1); l.WRs[0].SendFlags |= 1 << 20; return l }},
+	{"send flag not for the opcode", true, func(m *mistake) *testbed.List {
 		l := m.remoteOp(ibv.WR_RDMA_READ, 0, moved)
 		l.WRs[0].SendFlags |= ibv.SEND_INLINE
 		return l
 	}},
-	{"message longer than max_msg_sz, and than its region", true, func(m *mistake) *rig.List {
+	{"message longer than max_msg_sz, and than its region", true, func(m *mistake) *testbed.List {
 		return m.remoteOp(ibv.WR_RDMA_WRITE, 0, int(m.Port.MaxMsgSz)+1)
 	}},
-	{"datagram longer than the MTU", true, func(m *mistake) *rig.List {
+	{"datagram longer than the MTU", true, func(m *mistake) *testbed.List {
 		m.pair = m.Pair(ibv.QPT_UD)
 		m.local, m.remote = m.Buffer(8192, local), m.Buffer(8192, local)
 		m.recv(8192)
 		l := m.send(1)
 		l.SGEs[0].Length = m.mtu() + 1
-		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(m.Handle()), RemoteQPN: m.pair.B.QPNum, RemoteQKey: rig.QKey}
+		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(m.Handle()), RemoteQPN: m.pair.B.QPNum, RemoteQKey: testbed.QKey}
 		return l
 	}},
-	{"send in RESET", true, func(m *mistake) *rig.List { m.replaceSender(ibv.QPS_RESET); return m.send(1) }},
-	{"send in INIT", true, func(m *mistake) *rig.List { m.replaceSender(ibv.QPS_INIT); return m.send(1) }},
-	{"send in RTR", true, func(m *mistake) *rig.List { m.replaceSender(ibv.QPS_RTR); return m.send(1) }},
-	{"two sends in ERR", false, func(m *mistake) *rig.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
+	{"send in RESET", true, func(m *mistake) *testbed.List { m.replaceSender(ibv.QPS_RESET); return m.send(1) }},
+	{"send in INIT", true, func(m *mistake) *testbed.List { m.replaceSender(ibv.QPS_INIT); return m.send(1) }},
+	{"send in RTR", true, func(m *mistake) *testbed.List { m.replaceSender(ibv.QPS_RTR); return m.send(1) }},
+	{"two sends in ERR", false, func(m *mistake) *testbed.List { m.Move(m.pair.A, ibv.QPS_ERR); return m.send(2) }},
 }
 
 // TestMistakes records the result of each mistake: the error of the post, the completions of both sides in order, the
 // states afterwards, and the error of a checked queue.
 func TestMistakes(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	b := newBuffers(r)
 	table := results.Table{Columns: []string{"mistake", "post", "bad_wr", "sent", "received", "qp_state", "checked"},
 		Keys: 1}
 	for _, c := range mistakes {
 		t.Run(c.name, func(t *testing.T) {
 			stage := func() *mistake {
-				m := &mistake{Rig: r.For(t), local: b.local, remote: b.remote}
+				m := &mistake{Testbed: r.For(t), local: b.local, remote: b.remote}
 				m.pair = m.Pair(ibv.QPT_RC)
 				return m
 			}
@@ -213,7 +213,7 @@ const passes = "passes"
 
 // rejection returns the error of a checked queue for a list, with the work request that it names. Lists that violate no
 // rule are posted.
-func (m *mistake) rejection(t *testing.T, l *rig.List) string {
+func (m *mistake) rejection(t *testing.T, l *testbed.List) string {
 	t.Helper()
 	qp := m.pair.A
 	o := rdma.QueueOptions{Cap: m.caps(), MaxMessage: m.Port.MaxMsgSz}
@@ -293,7 +293,7 @@ func all(t *testing.T, cq *ibv.CQ, wait time.Duration) string {
 
 // TestRecvInStates records in which states receives can be posted, and whether they are flushed.
 func TestRecvInStates(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	b := newBuffers(r)
 	table := results.Table{Columns: []string{"qp_state", "post", "bad_wr", "received"}, Keys: 1}
 	for _, state := range states {
@@ -307,8 +307,8 @@ func TestRecvInStates(t *testing.T) {
 				// notify it of receives
 				time.Sleep(nothingMore)
 			}
-			sges, wr, bad := rig.Records[ibv.SGE](own, 1), &rig.Records[ibv.RecvWR](own, 1)[0],
-				&rig.Records[ibv.Ptr[ibv.RecvWR]](own, 1)[0]
+			sges, wr, bad := testbed.Records[ibv.SGE](own, 1), &testbed.Records[ibv.RecvWR](own, 1)[0],
+				&testbed.Records[ibv.Ptr[ibv.RecvWR]](own, 1)[0]
 			sges[0] = b.local.SGE(0, 64)
 			*wr = ibv.RecvWR{WRID: 5, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
 			err := verbs.PostRecv(qp, wr, bad)

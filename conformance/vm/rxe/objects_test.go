@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 func TestQueries(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	attr := new(ibv.DeviceAttr)
 	require.NoError(t, verbs.QueryDevice(r.Context, attr))
 	assert.EqualValues(t, 1, attr.PhysPortCnt)
@@ -31,24 +31,24 @@ func TestQueries(t *testing.T) {
 	assert.ErrorIs(t, verbs.QueryPort(r.Context, 9, new(ibv.PortAttr)), syscall.EINVAL)
 
 	gid := new(ibv.GID)
-	require.NoError(t, verbs.QueryGID(r.Context, rig.PortNum, int(r.Index), gid))
+	require.NoError(t, verbs.QueryGID(r.Context, testbed.PortNum, int(r.Index), gid))
 	assert.Equal(t, r.GID, *gid)
-	assert.Error(t, verbs.QueryGID(r.Context, rig.PortNum, 1<<20, gid))
+	assert.Error(t, verbs.QueryGID(r.Context, testbed.PortNum, 1<<20, gid))
 	entry := new(ibv.GIDEntry)
-	require.NoError(t, verbs.QueryGIDEx(r.Context, rig.PortNum, uint32(r.Index), entry, 0))
+	require.NoError(t, verbs.QueryGIDEx(r.Context, testbed.PortNum, uint32(r.Index), entry, 0))
 	assert.Equal(t, ibv.GID_TYPE_ROCE_V2, entry.GIDType)
-	assert.ErrorIs(t, verbs.QueryGIDEx(r.Context, rig.PortNum, 1<<20, entry, 0), syscall.EINVAL)
+	assert.ErrorIs(t, verbs.QueryGIDEx(r.Context, testbed.PortNum, 1<<20, entry, 0), syscall.EINVAL)
 	pkey := new(ibv.BE16)
-	require.NoError(t, verbs.QueryPKey(r.Context, rig.PortNum, 0, pkey))
+	require.NoError(t, verbs.QueryPKey(r.Context, testbed.PortNum, 0, pkey))
 	assert.EqualValues(t, 0xffff, pkey.Host())
-	index, err := verbs.GetPKeyIndex(r.Context, rig.PortNum, *pkey)
+	index, err := verbs.GetPKeyIndex(r.Context, testbed.PortNum, *pkey)
 	require.NoError(t, err)
 	assert.Zero(t, index)
 }
 
 // TestSharedReceives checks that two queue pairs share receives, and that an event is raised below the limit.
 func TestSharedReceives(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	srq, err := verbs.CreateSRQ(r.PD, &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroySRQ(srq)) })
@@ -58,8 +58,8 @@ func TestSharedReceives(t *testing.T) {
 	require.NoError(t, verbs.QuerySRQ(srq, attr))
 	assert.GreaterOrEqual(t, attr.MaxWR, uint32(8))
 	buffer := r.Buffer(4096, ibv.ACCESS_LOCAL_WRITE)
-	wrs, sges, bad := rig.Records[ibv.RecvWR](r, 4), rig.Records[ibv.SGE](r, 4),
-		&rig.Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
+	wrs, sges, bad := testbed.Records[ibv.RecvWR](r, 4), testbed.Records[ibv.SGE](r, 4),
+		&testbed.Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
 	for i := range wrs {
 		sges[i] = buffer.SGE(i*64, 64)
 		wrs[i] = ibv.RecvWR{WRID: uint64(i), SGList: ibv.PtrTo(&sges[i]), NumSGE: 1}
@@ -75,7 +75,7 @@ func TestSharedReceives(t *testing.T) {
 	from := r.QP(ibv.QPT_RC, send, send)
 	to, err := verbs.CreateQP(r.PD,
 		&ibv.QPInitAttr{QPType: ibv.QPT_RC, SendCQ: ibv.PtrTo(recv), RecvCQ: ibv.PtrTo(recv), SRQ: ibv.PtrTo(srq),
-			Cap: rig.Caps})
+			Cap: testbed.Caps})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, verbs.DestroyQP(to)) })
 	r.Connect(from, to)
@@ -87,9 +87,9 @@ func TestSharedReceives(t *testing.T) {
 	wc := r.Completion(recv)
 	assert.Equal(t, ibv.WC_SUCCESS, wc.Status)
 	assert.EqualValues(t, 32, wc.ByteLen)
-	event := &rig.Records[ibv.AsyncEvent](r, 1)[0]
+	event := &testbed.Records[ibv.AsyncEvent](r, 1)[0]
 	require.NoError(t,
-		rig.Within("IBV_EVENT_SRQ_LIMIT_REACHED", func() error { return verbs.GetAsyncEvent(r.Context, event) }))
+		testbed.Within("IBV_EVENT_SRQ_LIMIT_REACHED", func() error { return verbs.GetAsyncEvent(r.Context, event) }))
 	assert.Equal(t, ibv.EVENT_SRQ_LIMIT_REACHED, event.EventType)
 	assert.Equal(t, ibv.PtrTo(srq), *event.Element.SRQ())
 	require.NoError(t, verbs.AckAsyncEvent(event))
@@ -98,7 +98,7 @@ func TestSharedReceives(t *testing.T) {
 
 // TestBusy checks that an object that is in use cannot be destroyed and remains usable.
 func TestBusy(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	r.Buffer(64, ibv.ACCESS_LOCAL_WRITE)
 	assert.ErrorIs(t, verbs.DeallocPD(r.PD), syscall.EBUSY)
 	r.Buffer(64, ibv.ACCESS_LOCAL_WRITE)

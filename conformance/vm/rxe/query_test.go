@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -32,7 +32,7 @@ var queried = []struct {
 		return named(uint32(a.QPAccessFlags), map[uint32]string{uint32(q.Access): "all"})
 	}},
 	{"qkey", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string {
-		return named(a.QKey, map[uint32]string{rig.QKey: "own"})
+		return named(a.QKey, map[uint32]string{testbed.QKey: "own"})
 	}},
 	{"path_mtu", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string { return fmt.Sprint(uint32(a.PathMTU)) }},
 	{"path_mig_state", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string {
@@ -46,7 +46,7 @@ var queried = []struct {
 	{"min_rnr_timer", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string { return fmt.Sprint(a.MinRNRTimer) }},
 	{"timeout", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string { return fmt.Sprint(a.Timeout) }},
 	{"retries", func(_ *query, a *ibv.QPAttr, _ *ibv.QPInitAttr) string {
-		if rig.Lossy() && a.RetryCnt == 7 { // set by the rig
+		if testbed.Lossy() && a.RetryCnt == 7 { // set by the testbed
 			a.RetryCnt = 2
 		}
 		return fmt.Sprint(a.RetryCnt, " ", a.RNRRetry)
@@ -65,7 +65,7 @@ var queried = []struct {
 	}},
 }
 
-// firstPSN is the initial packet sequence number of each direction of a rig's queue pair.
+// firstPSN is the initial packet sequence number of each direction of a testbed's queue pair.
 const firstPSN = 77
 
 func since(psn uint32) string {
@@ -84,11 +84,11 @@ func named(v uint32, names map[uint32]string) string {
 
 // query has two connected queue pairs to query.
 type query struct {
-	*rig.Rig
-	pair          *rig.Pair
+	*testbed.Testbed
+	pair          *testbed.Pair
 	kind          ibv.QPType
 	ah            *ibv.AH
-	local, remote *rig.Buffer
+	local, remote *testbed.Buffer
 }
 
 func (q *query) path(a *ibv.AHAttr) string {
@@ -131,7 +131,7 @@ func (q *query) do(op ibv.WROpcode, length int) {
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = op, ibv.SEND_SIGNALED, q.local.SGE(0, length)
 	switch {
 	case q.kind == ibv.QPT_UD:
-		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(q.ah), RemoteQPN: q.pair.B.QPNum, RemoteQKey: rig.QKey}
+		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(q.ah), RemoteQPN: q.pair.B.QPNum, RemoteQKey: testbed.QKey}
 	case op == ibv.WR_ATOMIC_FETCH_AND_ADD:
 		*l.WRs[0].WR.Atomic() = ibv.SendAtomic{RemoteAddr: q.remote.Address(0), RKey: q.remote.MR.RKey, CompareAdd: 1}
 	default:
@@ -151,7 +151,7 @@ func (q *query) modify(qp *ibv.QP, attr ibv.QPAttr, mask ibv.QPAttrMask) {
 
 // TestQueryQP measures the attributes that ibv_query_qp returns in each state and after traffic.
 func TestQueryQP(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	table := results.Table{Columns: []string{"qp_type", "when", "queue_pair"}, Keys: 3}
 	for _, one := range queried {
 		table.Columns = append(table.Columns, one.name)
@@ -159,8 +159,8 @@ func TestQueryQP(t *testing.T) {
 	for _, kind := range creatable {
 		t.Run(trim(kind.String()), func(t *testing.T) {
 			own := r.For(t)
-			q := &query{Rig: own, kind: kind, local: own.Buffer(8192, own.Access), remote: own.Buffer(8192, own.Access)}
-			q.pair = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
+			q := &query{Testbed: own, kind: kind, local: own.Buffer(8192, own.Access), remote: own.Buffer(8192, own.Access)}
+			q.pair = &testbed.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
 			q.pair.A, q.pair.B = own.QP(kind, q.pair.ASend, q.pair.ARecv), own.QP(kind, q.pair.BSend, q.pair.BRecv)
 			asked := func(when, which string, qp *ibv.QP) {
 				table.Rows = append(table.Rows, append([]string{trim(kind.String()), when, which},
@@ -211,7 +211,7 @@ func TestQueryQP(t *testing.T) {
 				q.modify(b, ibv.QPAttr{MinRNRTimer: 9}, ibv.QP_MIN_RNR_TIMER)
 			}
 			if kind == ibv.QPT_UD {
-				q.modify(b, ibv.QPAttr{QKey: rig.QKey + 1}, ibv.QP_QKEY)
+				q.modify(b, ibv.QPAttr{QKey: testbed.QKey + 1}, ibv.QP_QKEY)
 			} else {
 				q.modify(b, ibv.QPAttr{QPAccessFlags: ibv.ACCESS_LOCAL_WRITE}, ibv.QP_ACCESS_FLAGS)
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/runtime"
@@ -21,16 +21,16 @@ import (
 // TestQueues posts prepared work through package rdma's queues, checked and unchecked and with each way to call. It
 // checks that no message is lost or reordered.
 func TestQueues(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	for _, unchecked := range []bool{false, true} {
 		for _, way := range []string{"", "blocking", "system"} {
 			t.Run(map[bool]string{false: "checked", true: "unchecked"}[unchecked]+" "+way, func(t *testing.T) {
 				own := r.For(t)
 				pair := own.Pair(ibv.QPT_RC)
-				o := rdma.QueueOptions{Cap: rig.Caps, Unchecked: unchecked, Way: way}
+				o := rdma.QueueOptions{Cap: testbed.Caps, Unchecked: unchecked, Way: way}
 				q := queues(t, pair, o)
 				unchanged := runtime.System // rxe posts through the kernel, which does not sleep
-				if rig.Kernel(t) == rig.Soft || rig.Native() {
+				if testbed.Kernel(t) == testbed.Soft || testbed.Native() {
 					assert.Equal(t, "software", q.send.Provider())
 					unchanged = runtime.Blocking
 				} else {
@@ -51,7 +51,7 @@ type queueSet struct {
 	sent, came *rdma.CompletionQueue
 }
 
-func queues(t *testing.T, p *rig.Pair, o rdma.QueueOptions) (q queueSet) {
+func queues(t *testing.T, p *testbed.Pair, o rdma.QueueOptions) (q queueSet) {
 	t.Helper()
 	var err error
 	q.send, err = rdma.NewSendQueue(p.A, o)
@@ -68,7 +68,7 @@ func queues(t *testing.T, p *rig.Pair, o rdma.QueueOptions) (q queueSet) {
 }
 
 // rounds sends chains of 8 numbered messages, of which the last one is signaled.
-func rounds(t *testing.T, r *rig.Rig, q queueSet, n int) {
+func rounds(t *testing.T, r *testbed.Testbed, q queueSet, n int) {
 	t.Helper()
 	const chain, size = 8, 64
 	from, to := r.Buffer(chain*size, ibv.ACCESS_LOCAL_WRITE), r.Buffer(chain*size, ibv.ACCESS_LOCAL_WRITE)
@@ -120,13 +120,13 @@ func drain(t *testing.T, q *rdma.CompletionQueue, n int) []ibv.WC {
 // TestCheckedQueue checks that requests that the provider would accept and then fail are rejected before the call, with
 // the name of the rule, and that the queue pair remains usable.
 func TestCheckedQueue(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	pair := r.Pair(ibv.QPT_UC)
 	buffer := r.Buffer(64, r.Access)
 	sends, err := rdma.NewSendBatch(64, 1, 0)
 	require.NoError(t, err)
 	defer sends.Close()
-	checked := queues(t, pair, rdma.QueueOptions{Cap: rig.Caps}).send
+	checked := queues(t, pair, rdma.QueueOptions{Cap: testbed.Caps}).send
 	sends.Read(1, buffer.Address(0), buffer.MR.RKey).Add(buffer.SGE(0, 8)).Signaled()
 	posted, err := checked.Post(sends)
 	assert.Zero(t, posted)
@@ -159,7 +159,7 @@ func TestCheckedQueue(t *testing.T) {
 	sends.Reset()
 	sends.Read(1, buffer.Address(0), buffer.MR.RKey).Add(buffer.SGE(0, 8)).Signaled()
 	posted, err = unchecked.Post(sends)
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		assert.Zero(t, posted)
 		assert.ErrorIs(t, err, syscall.EINVAL, "the software device follows the page, unchecked")
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 )
 
@@ -32,29 +32,29 @@ const (
 // scene is two queue pairs in RTS, with everything that any opcode needs: connected types are connected, and B has
 // posted a receive and grants A all access to its buffer.
 type scene struct {
-	*rig.Rig
+	*testbed.Testbed
 	kind          ibv.QPType
 	opcode        ibv.WROpcode
-	p             *rig.Pair
-	local, remote *rig.Buffer
+	p             *testbed.Pair
+	local, remote *testbed.Buffer
 	ah            *ibv.AH
 	window        *ibv.MW // for BIND_MW
 	key           uint32  // key of the bound window, for LOCAL_INV and SEND_WITH_INV
 }
 
 // buffers are registered once, since registration takes longer than a measurement.
-type buffers struct{ local, remote *rig.Buffer }
+type buffers struct{ local, remote *testbed.Buffer }
 
-func newBuffers(r *rig.Rig) buffers {
+func newBuffers(r *testbed.Testbed) buffers {
 	access := r.Access | ibv.ACCESS_MW_BIND
 	return buffers{r.Buffer(bufferLen, access), r.Buffer(bufferLen, access)}
 }
 
 // newScene creates the scene. create creates A; B is an ordinary queue pair.
-func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
+func newScene(r *testbed.Testbed, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	create func(send, recv *ibv.CQ) *ibv.QP) *scene {
-	s := &scene{Rig: r, kind: kind, opcode: opcode, local: b.local, remote: b.remote}
-	s.p = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
+	s := &scene{Testbed: r, kind: kind, opcode: opcode, local: b.local, remote: b.remote}
+	s.p = &testbed.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
 	s.p.A, s.p.B = create(s.p.ASend, s.p.ARecv), r.QP(kind, s.p.BSend, s.p.BRecv)
 	r.Connect(s.p.A, s.p.B)
 	clear(s.local.Bytes)
@@ -71,8 +71,8 @@ func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 	if kind == ibv.QPT_UD {
 		s.ah = r.Handle()
 	}
-	if rig.IWARP() { // no windows: a region is invalidated, and a window that does not exist is bound
-		s.window = &rig.Records[ibv.MW](r, 1)[0]
+	if testbed.IWARP() { // no windows: a region is invalidated, and a window that does not exist is bound
+		s.window = &testbed.Records[ibv.MW](r, 1)[0]
 		s.key = r.Buffer(bufferLen, r.Access).MR.RKey
 		return s
 	}
@@ -89,7 +89,7 @@ func newScene(r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode,
 
 // bound returns the key of a window that is bound on a queue pair, or on an RC queue pair if the type does not support
 // windows.
-func (s *scene) bound(qp *ibv.QP, cq *ibv.CQ, b *rig.Buffer) uint32 {
+func (s *scene) bound(qp *ibv.QP, cq *ibv.CQ, b *testbed.Buffer) uint32 {
 	if s.kind == ibv.QPT_UD {
 		other := s.Pair(ibv.QPT_RC)
 		qp, cq = other.A, other.ASend
@@ -145,7 +145,7 @@ func (s *scene) data() string {
 	return "wrong"
 }
 
-func number64(b *rig.Buffer) uint64 { return binary.NativeEndian.Uint64(b.Bytes) }
+func number64(b *testbed.Buffer) uint64 { return binary.NativeEndian.Uint64(b.Bytes) }
 
 // untouched reports whether the memory of both sides is unchanged.
 func (s *scene) untouched() bool {
@@ -198,7 +198,7 @@ func (s *scene) receives() bool {
 
 func poll(t testing.TB, cq *ibv.CQ, wait time.Duration) (ibv.WC, bool) {
 	t.Helper()
-	wc, received, err := rig.Poll(cq, wait)
+	wc, received, err := testbed.Poll(cq, wait)
 	require.NoError(t, err)
 	return wc, received
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/runtime"
 )
@@ -22,15 +22,15 @@ import (
 // TestSend sends a message from one queue pair of the device to another. It is posted with the generated function, and
 // with each way to call the slot.
 func TestSend(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	pair := r.Pair(ibv.QPT_RC)
 	from, to := r.Buffer(4096, ibv.ACCESS_LOCAL_WRITE), r.Buffer(4096, ibv.ACCESS_LOCAL_WRITE)
 	slot := uintptr(pair.A.Context.Deref().Ops.PostSend)
-	post := map[string]func(*rig.List) error{
-		"function": func(l *rig.List) error { _, err := l.Post(pair.A); return err },
+	post := map[string]func(*testbed.List) error{
+		"function": func(l *testbed.List) error { _, err := l.Post(pair.A); return err },
 	}
 	for _, variant := range []runtime.Way{runtime.Blocking, runtime.System} {
-		post[variant.String()] = func(l *rig.List) error {
+		post[variant.String()] = func(l *testbed.List) error {
 			wr, bad := l.Arguments()
 			return number(variant.Call3(slot, address(pair.A), wr, bad))
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -24,7 +24,7 @@ var (
 // TestModifyQP measures every transition in the table of ibv_modify_qp: with the required attributes, without each of
 // them, and with each optional one. Transitions that are not in the table are tried with only the state.
 func TestModifyQP(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	cq := r.CQ(16)
 	table := results.Table{Columns: []string{"qp_type", "from", "to", "attributes", "modify"}, Keys: 4}
 	try := func(kind ibv.QPType, from, to ibv.QPState, desc string, mask ibv.QPAttrMask) {
@@ -76,12 +76,12 @@ func flagsOf(mask ibv.QPAttrMask) (all []ibv.QPAttrMask) {
 }
 
 // attributes returns a value for every attribute that is valid on the device.
-func attributes(r *rig.Rig, qp *ibv.QP, from, to ibv.QPState) ibv.QPAttr {
+func attributes(r *testbed.Testbed, qp *ibv.QP, from, to ibv.QPState) ibv.QPAttr {
 	return ibv.QPAttr{
-		QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, PathMigState: ibv.MIG_MIGRATED, QKey: rig.QKey, RQPSN: 1,
+		QPState: to, CurQPState: from, PathMTU: ibv.MTU_1024, PathMigState: ibv.MIG_MIGRATED, QKey: testbed.QKey, RQPSN: 1,
 		SQPSN:     1,
-		DestQPNum: qp.QPNum, QPAccessFlags: r.Access, Cap: rig.Caps, AHAttr: r.AH(), AltAHAttr: r.AH(),
-		PortNum: rig.PortNum, AltPortNum: rig.PortNum,
+		DestQPNum: qp.QPNum, QPAccessFlags: r.Access, Cap: testbed.Caps, AHAttr: r.AH(), AltAHAttr: r.AH(),
+		PortNum: testbed.PortNum, AltPortNum: testbed.PortNum,
 		MaxRdAtomic: 1, MaxDestRdAtomic: 1, MinRNRTimer: 1, Timeout: 14, AltTimeout: 14, RetryCnt: 1, RNRRetry: 1,
 	}
 }

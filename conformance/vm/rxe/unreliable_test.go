@@ -10,19 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
 
 // unreliable is a UC or UD sender and receiver. The receiver has a shared receive queue or its own receive queue.
 type unreliable struct {
-	*rig.Rig
+	*testbed.Testbed
 	kind          ibv.QPType
-	pair          *rig.Pair
+	pair          *testbed.Pair
 	srq           *ibv.SRQ
 	ah            *ibv.AH
-	local, remote *rig.Buffer
+	local, remote *testbed.Buffer
 }
 
 // Offsets and sizes of receives in the remote buffer.
@@ -32,13 +32,13 @@ const (
 	bufferSize = 16384 // size of each buffer
 )
 
-func newUnreliable(r *rig.Rig, kind ibv.QPType, shared bool) *unreliable {
-	u := &unreliable{Rig: r, kind: kind, local: r.Buffer(bufferSize, local), remote: r.Buffer(bufferSize, remote)}
+func newUnreliable(r *testbed.Testbed, kind ibv.QPType, shared bool) *unreliable {
+	u := &unreliable{Testbed: r, kind: kind, local: r.Buffer(bufferSize, local), remote: r.Buffer(bufferSize, remote)}
 	if !shared {
 		u.pair = r.Pair(kind)
 	} else {
 		u.srq = r.SRQ(16)
-		u.pair = &rig.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BRecv: r.CQ(16)}
+		u.pair = &testbed.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BRecv: r.CQ(16)}
 		u.pair.BSend = u.pair.BRecv
 		u.pair.A, u.pair.B = r.QP(kind, u.pair.ASend, u.pair.ARecv), r.SharingQP(kind, u.pair.BRecv, u.srq)
 		r.Connect(u.pair.A, u.pair.B)
@@ -76,7 +76,7 @@ func (u *unreliable) request(op ibv.WROpcode, length int, change func(*ibv.SendW
 	l := u.Sends(1)
 	l.WRs[0].Opcode, l.WRs[0].SendFlags, l.SGEs[0] = op, ibv.SEND_SIGNALED, u.local.SGE(0, length)
 	if u.kind == ibv.QPT_UD {
-		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(u.ah), RemoteQPN: u.pair.B.QPNum, RemoteQKey: rig.QKey}
+		*l.WRs[0].WR.UD() = ibv.SendUD{AH: ibv.PtrTo(u.ah), RemoteQPN: u.pair.B.QPNum, RemoteQKey: testbed.QKey}
 	} else {
 		*l.WRs[0].WR.RDMA() = ibv.SendRDMA{RemoteAddr: u.remote.Address(firstRecv), RKey: u.remote.MR.RKey}
 	}
@@ -163,7 +163,7 @@ var unreliableCases = []struct {
 // TestUnreliable measures UC and UD messages that the receiver cannot accept: the completions of both sides, the
 // receiver's state afterwards, and whether the next valid message arrives.
 func TestUnreliable(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	table := results.Table{Columns: []string{"qp_type", "receives", "case", "sent", "received", "qp_state", "next"},
 		Keys: 3}
 	for _, kind := range []ibv.QPType{ibv.QPT_UC, ibv.QPT_UD} {

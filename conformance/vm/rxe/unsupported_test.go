@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
@@ -19,10 +19,10 @@ import (
 
 // bare holds arguments for calls that must fail.
 type bare struct {
-	*rig.Rig
+	*testbed.Testbed
 	cq     *ibv.CQ
 	qp     *ibv.QP
-	buffer *rig.Buffer
+	buffer *testbed.Buffer
 	sge    *ibv.SGE
 }
 
@@ -31,19 +31,19 @@ var unsupported = []struct {
 	call func(r *bare) error
 }{
 	{"ibv_open_xrcd", func(r *bare) error {
-		return created(r.Rig,
+		return created(r.Testbed,
 			verbs.CloseXRCD)(verbs.OpenXRCD(r.Context,
 			&ibv.XRCDInitAttr{CompMask: ibv.XRCD_INIT_ATTR_FD | ibv.XRCD_INIT_ATTR_OFLAGS, FD: -1, Oflags: 0o100}))
 	}},
 	{"ibv_alloc_dm", func(r *bare) error {
-		return created(r.Rig, verbs.FreeDM)(verbs.AllocDM(r.Context, &ibv.AllocDMAttr{Length: 64}))
+		return created(r.Testbed, verbs.FreeDM)(verbs.AllocDM(r.Context, &ibv.AllocDMAttr{Length: 64}))
 	}},
-	{"ibv_alloc_null_mr", func(r *bare) error { return created(r.Rig, verbs.DeregMR)(verbs.AllocNullMR(r.PD)) }},
+	{"ibv_alloc_null_mr", func(r *bare) error { return created(r.Testbed, verbs.DeregMR)(verbs.AllocNullMR(r.PD)) }},
 	{"ibv_alloc_td", func(r *bare) error {
-		return created(r.Rig, verbs.DeallocTD)(verbs.AllocTD(r.Context, &ibv.TDInitAttr{}))
+		return created(r.Testbed, verbs.DeallocTD)(verbs.AllocTD(r.Context, &ibv.TDInitAttr{}))
 	}},
 	{"ibv_alloc_parent_domain", func(r *bare) error {
-		return created(r.Rig,
+		return created(r.Testbed,
 			verbs.DeallocPD)(verbs.AllocParentDomain(r.Context, &ibv.ParentDomainInitAttr{PD: ibv.PtrTo(r.PD)}))
 	}},
 	{"ibv_advise_mr", func(r *bare) error {
@@ -60,7 +60,7 @@ var unsupported = []struct {
 		return verbs.QueryRTValuesEx(r.Context, &ibv.ValuesEx{CompMask: ibv.VALUES_MASK_RAW_CLOCK})
 	}},
 	{"ibv_create_flow", func(r *bare) error {
-		_, err := verbs.CreateFlow(r.qp, &ibv.FlowAttr{Type: ibv.FLOW_ATTR_NORMAL, Size: 20, Port: rig.PortNum})
+		_, err := verbs.CreateFlow(r.qp, &ibv.FlowAttr{Type: ibv.FLOW_ATTR_NORMAL, Size: 20, Port: testbed.PortNum})
 		return err
 	}},
 	{"ibv_create_wq", func(r *bare) error {
@@ -95,21 +95,21 @@ var unsupported = []struct {
 		return err
 	}},
 	{"ibv_alloc_dmah", func(r *bare) error {
-		return created(r.Rig, verbs.DeallocDMAH)(verbs.AllocDMAH(r.Context, &ibv.DMAHInitAttr{}))
+		return created(r.Testbed, verbs.DeallocDMAH)(verbs.AllocDMAH(r.Context, &ibv.DMAHInitAttr{}))
 	}},
 	{"ibv_create_comp_cntr",
 		func(r *bare) error { _, err := verbs.CreateCompCntr(r.Context, &ibv.CompCntrInitAttr{}); return err }},
-	{"ibv_query_port_speed", func(r *bare) error { return verbs.QueryPortSpeed(r.Context, rig.PortNum, new(uint64)) }},
+	{"ibv_query_port_speed", func(r *bare) error { return verbs.QueryPortSpeed(r.Context, testbed.PortNum, new(uint64)) }},
 	{"ibv_set_ece", func(r *bare) error { return verbs.SetECE(r.qp, new(ibv.ECE)) }},
 	{"ibv_import_device",
 		func(r *bare) error {
-			return created(r.Rig, verbs.CloseDevice)(verbs.ImportDevice(int(r.Context.CmdFD)))
+			return created(r.Testbed, verbs.CloseDevice)(verbs.ImportDevice(int(r.Context.CmdFD)))
 		}},
 	{"ibv_import_pd", func(r *bare) error {
-		return created(r.Rig, verbs.UnimportPD)(verbs.ImportPD(r.Context, r.PD.Handle))
+		return created(r.Testbed, verbs.UnimportPD)(verbs.ImportPD(r.Context, r.PD.Handle))
 	}},
 	{"ibv_import_mr", func(r *bare) error {
-		return created(r.Rig, verbs.UnimportMR)(verbs.ImportMR(r.PD, r.buffer.MR.Handle))
+		return created(r.Testbed, verbs.UnimportMR)(verbs.ImportMR(r.PD, r.buffer.MR.Handle))
 	}},
 	{"ibv_import_dm", func(r *bare) error { _, err := verbs.ImportDM(r.Context, 1); return err }},
 	{"ibv_create_flow_action_esp", func(r *bare) error {
@@ -121,7 +121,7 @@ var unsupported = []struct {
 	{"ibv_get_srq_num of a queue that is not XRC",
 		func(r *bare) error { return verbs.GetSRQNum(r.SRQ(8), new(uint32)) }},
 	{"ibv_post_srq_ops of a queue without tag matching", func(r *bare) error {
-		op, bad := &rig.Records[ibv.OpsWR](r.Rig, 1)[0], &rig.Records[ibv.Ptr[ibv.OpsWR]](r.Rig, 1)[0]
+		op, bad := &testbed.Records[ibv.OpsWR](r.Testbed, 1)[0], &testbed.Records[ibv.Ptr[ibv.OpsWR]](r.Testbed, 1)[0]
 		op.Opcode = ibv.WR_TAG_SYNC
 		return verbs.PostSRQOps(r.SRQ(8), op, bad)
 	}},
@@ -153,16 +153,16 @@ var creators = map[string]string{
 // TestUnsupported calls verbs that Soft-RoCE or the guest's library may lack. They must return an error and not crash.
 // The software device supports some of them, and package native supports what the kernel supports.
 func TestUnsupported(t *testing.T) {
-	base := rig.Open(t)
+	base := testbed.Open(t)
 	cq := base.CQ(16)
-	r := &bare{Rig: base, cq: cq, qp: base.QP(ibv.QPT_RC, cq, cq), buffer: base.Buffer(4096, local),
-		sge: &rig.Records[ibv.SGE](base, 1)[0]}
+	r := &bare{Testbed: base, cq: cq, qp: base.QP(ibv.QPT_RC, cq, cq), buffer: base.Buffer(4096, local),
+		sge: &testbed.Records[ibv.SGE](base, 1)[0]}
 	*r.sge = r.buffer.SGE(0, 64)
 	table := results.Table{Columns: []string{"verb", "answer", "not_supported"}, Keys: 1}
 	for _, v := range unsupported {
 		t.Run(v.name, func(t *testing.T) {
 			err := v.call(r)
-			if rig.Kernel(t) != rig.Soft && !rig.Native() {
+			if testbed.Kernel(t) != testbed.Soft && !testbed.Native() {
 				require.Error(t, err)
 			}
 			not := "no"

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 )
@@ -17,8 +17,8 @@ import (
 // TestWaitForReceive checks that after an RNR NAK the sender retries when the peer's min_rnr_timer expires, not earlier
 // because of a new receive or another message, and that messages stay in order.
 func TestWaitForReceive(t *testing.T) {
-	rig.Immediate(t, "the timer takes no time")
-	r := rig.Open(t)
+	testbed.Immediate(t, "the timer takes no time")
+	r := testbed.Open(t)
 	p := r.Pair(ibv.QPT_RC)
 	const code, least = 28, 110 * time.Millisecond // 163.84 ms; ticks of an emulated kernel are sometimes late
 	require.NoError(t, verbs.ModifyQP(p.B, &ibv.QPAttr{MinRNRTimer: code}, ibv.QP_MIN_RNR_TIMER))

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/goverbs/goverbs/conformance/vm/results"
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/runtime"
@@ -63,7 +63,7 @@ func setters(o ibv.WROpcode, flag ibv.SendFlags) []string {
 // TestWRPost is TestPostSend with ibv_wr_*. It measures whether a queue pair with the builder can be created, and the
 // result of posting.
 func TestWRPost(t *testing.T) {
-	r := rig.Open(t)
+	r := testbed.Open(t)
 	b := newBuffers(r)
 	table := results.Table{
 		Columns: []string{"qp_type", "opcode", "flags", "setter", "create", "post", "wc_status", "wc_opcode",
@@ -94,12 +94,12 @@ func takesData(o ibv.WROpcode) bool {
 }
 
 // wrPost returns the columns from create on.
-func wrPost(t *testing.T, r *rig.Rig, b buffers, kind ibv.QPType, opcode ibv.WROpcode, with ibv.QPCreateSendOpsFlags,
+func wrPost(t *testing.T, r *testbed.Testbed, b buffers, kind ibv.QPType, opcode ibv.WROpcode, with ibv.QPCreateSendOpsFlags,
 	flag ibv.SendFlags, setter string) []string {
 	t.Helper()
 	cq := r.CQ(16)
 	init := ibv.QPInitAttrEx{
-		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: rig.Caps, PD: ibv.PtrTo(r.PD),
+		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testbed.Caps, PD: ibv.PtrTo(r.PD),
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: with,
 	}
 	first, err := verbs.CreateQPEx(r.Context, &init)
@@ -159,8 +159,8 @@ func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
 	case ibv.WR_LOCAL_INV:
 		call(x.WRLocalInv, uint64(s.key))
 	case ibv.WR_BIND_MW:
-		wr := &rig.Records[ibv.SendWR](s.Rig, 1)[0]
-		key := rig.Bind(wr, s.window, s.local)
+		wr := &testbed.Records[ibv.SendWR](s.Testbed, 1)[0]
+		key := testbed.Bind(wr, s.window, s.local)
 		call(x.WRBindMW, uint64(address(s.window)), uint64(key), uint64(address(&wr.BindMW().BindInfo)))
 	case ibv.WR_TSO:
 		header := s.Memory(64)
@@ -171,7 +171,7 @@ func (s *scene) build(t *testing.T, flag ibv.SendFlags, setter string) error {
 		call(x.WRAtomicWrite, rkey, remote, uint64(address(&s.local.Bytes[0])))
 	}
 	if s.kind == ibv.QPT_UD {
-		call(x.WRSetUDAddr, uint64(address(s.ah)), uint64(s.p.B.QPNum), rig.QKey)
+		call(x.WRSetUDAddr, uint64(address(s.ah)), uint64(s.p.B.QPNum), testbed.QKey)
 	}
 	switch setter {
 	case byInline:

@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 )
 
 // TestMain runs the tests on the software device outside a guest. A client process of TestKilled counts nothing, because
@@ -15,6 +15,6 @@ func TestMain(m *testing.M) {
 	if os.Getenv(envServer) != "" {
 		os.Exit(m.Run())
 	}
-	rig.OrSoft()
-	rig.Main(m)
+	testbed.OrSoft()
+	testbed.Main(m)
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/rdma"
 	"github.com/goverbs/goverbs/s3rdma"
 )
@@ -99,7 +99,7 @@ const (
 
 func open(t testing.TB) *rdma.Device {
 	t.Helper()
-	d, err := rdma.Open(rig.DeviceName())
+	d, err := rdma.Open(testbed.DeviceName())
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, d.Close()) })
 	return d
@@ -114,7 +114,7 @@ type server struct {
 
 func newServer(t testing.TB, o s3rdma.HandlerOptions) *server {
 	t.Helper()
-	rig.Kernel(t)
+	testbed.Kernel(t)
 	ignore := goleak.IgnoreCurrent()
 	cleanups := goleak.IgnoreAnyFunction("runtime.runCleanups")
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore, cleanups) })
@@ -316,14 +316,14 @@ const (
 // TestKilled kills client processes at steps of a transfer: the server ends the session, the kernel has no queue pair
 // and no memory region of it left, and other clients are not affected.
 func TestKilled(t *testing.T) {
-	if rig.Kernel(t) == rig.Soft {
+	if testbed.Kernel(t) == testbed.Soft {
 		t.Skip("soft0 is in one process; runs in a guest: make vm WHAT=s3")
 	}
 	s := newServer(t, s3rdma.HandlerOptions{SessionLifetime: 3 * time.Second, TransferTimeout: 3 * time.Second})
 	c := newClient(t, s.URL, s3rdma.Options{}, nil)
 	data := pattern(1<<20, 1)
 	require.NoError(t, c.move("key", s.store, data))
-	before, err := rig.Resources()
+	before, err := testbed.Resources()
 	require.NoError(t, err)
 	for _, step := range []string{"PUT prepare", "GET prepare", "PUT ready", "GET ready"} {
 		t.Run(step, func(t *testing.T) {
@@ -345,7 +345,7 @@ func TestKilled(t *testing.T) {
 			assert.NoError(t, child.Process.Kill())
 			assert.ErrorContains(t, child.Wait(), "killed")
 			assert.Eventually(t, func() bool { return s.handler.Sessions() == 0 }, 20*time.Second, 10*time.Millisecond)
-			assert.Eventually(t, func() bool { left, err := rig.Leaks(before); return err == nil && left == "" },
+			assert.Eventually(t, func() bool { left, err := testbed.Leaks(before); return err == nil && left == "" },
 				20*time.Second, 10*time.Millisecond, "resources are left")
 			assert.NoError(t, c.move("key", s.store, data))
 		})

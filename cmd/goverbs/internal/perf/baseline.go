@@ -167,7 +167,7 @@ func (b *baseline) connect() (*net.TCPConn, error) {
 }
 
 // tcpRows measures the baseline if either end requests it. Otherwise it returns the reason.
-func (r *rig) tcpRows(ctx context.Context, l link, t terms) (rows []*Row, reason string, err error) {
+func (r *session) tcpRows(ctx context.Context, l link, t terms) (rows []*Row, reason string, err error) {
 	if !r.o.TCP && !t.tcp {
 		return nil, "", nil
 	}

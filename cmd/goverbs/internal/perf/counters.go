@@ -15,7 +15,7 @@ import (
 )
 
 // counters returns hw_counters and counters of the port, by name. A driver may have none.
-func (r *rig) counters() map[string]uint64 {
+func (r *session) counters() map[string]uint64 {
 	all, err := r.device.HWCounters(r.port)
 	if err != nil {
 		all = map[string]uint64{}

@@ -23,7 +23,7 @@ const announcementSize = 4
 func (o *Options) answers() bool { return o.Latency || o.Both }
 
 // joinDatagrams connects the i-th queue pair, which has type UD and belongs to id.
-func (r *rig) joinDatagrams(ctx context.Context, l *connected, i int, id *cm.ID) error {
+func (r *session) joinDatagrams(ctx context.Context, l *connected, i int, id *cm.ID) error {
 	e := r.ends[i]
 	param := cm.DefaultConnParam()
 	param.QPNum = e.own.QPNum
@@ -53,7 +53,7 @@ func (r *rig) joinDatagrams(ctx context.Context, l *connected, i int, id *cm.ID)
 }
 
 // announce sends the first datagram.
-func (r *rig) announce(ctx context.Context, i int) error {
+func (r *session) announce(ctx context.Context, i int) error {
 	e := r.ends[i]
 	e.batch.Reset()
 	e.batch.SendImm(uint64(i), ibv.ToBE32(e.own.QPNum)).Add(r.mr.SGE(uint64(r.source(i)), announcementSize)).
@@ -69,7 +69,7 @@ func (r *rig) announce(ctx context.Context, i int) error {
 }
 
 // awaitAnnouncement receives the first datagram. Both ends use the Q_Key of this queue pair.
-func (r *rig) awaitAnnouncement(ctx context.Context, i int) error {
+func (r *session) awaitAnnouncement(ctx context.Context, i int) error {
 	wc, err := r.waitOne(ctx, r.recvs)
 	if err != nil {
 		return fmt.Errorf("first datagram of the client (-R): %w", err)
@@ -93,7 +93,7 @@ func (r *rig) awaitAnnouncement(ctx context.Context, i int) error {
 }
 
 // waitOne waits for one completion.
-func (r *rig) waitOne(ctx context.Context, cq *rdma.CQ) (*ibv.WC, error) {
+func (r *session) waitOne(ctx context.Context, cq *rdma.CQ) (*ibv.WC, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*stepTimeout)
 	defer cancel()
 	for {

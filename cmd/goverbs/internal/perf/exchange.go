@@ -110,7 +110,7 @@ func (t tcp) remote() string { return t.RemoteAddr().String() }
 func (t tcp) finish() { _ = t.send([]byte("done\x00")) }
 
 // connectLink connects to the peer, or waits for one. When the peer has gone, the link calls end.
-func (r *rig) connectLink(ctx context.Context, end context.CancelCauseFunc) (link, error) {
+func (r *session) connectLink(ctx context.Context, end context.CancelCauseFunc) (link, error) {
 	o := r.o
 	if o.Manager {
 		l, err := connectManager(ctx, r)

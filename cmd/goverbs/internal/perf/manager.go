@@ -41,7 +41,7 @@ const stepTimeout = 2 * time.Second
 
 // connectManager connects to the peer, or waits for one, with the connection manager, at the address of the device's
 // GID. With an error it returns the resources created so far.
-func connectManager(ctx context.Context, r *rig) (l *connected, err error) {
+func connectManager(ctx context.Context, r *session) (l *connected, err error) {
 	o := r.o
 	if r.gid == nil {
 		return &connected{}, fmt.Errorf("-R: port %d of %s has no GID with an IP address", r.port,

@@ -21,7 +21,7 @@ const exchangeTimeout = 5 * time.Second
 
 // rejectTCP ends the test when a client connects over TCP, until it is stopped. It ignores connections from other
 // programs.
-func (r *rig) rejectTCP(ctx context.Context) (stop func()) {
+func (r *session) rejectTCP(ctx context.Context) (stop func()) {
 	l, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(r.o.Port)))
 	if err != nil {
 		return func() {} // another program has the port
@@ -48,7 +48,7 @@ func (r *rig) rejectTCP(ctx context.Context) (stop func()) {
 }
 
 // tryTCP returns an error if the server waits without -R.
-func (r *rig) tryTCP(ctx context.Context) error {
+func (r *session) tryTCP(ctx context.Context) error {
 	d := net.Dialer{Timeout: exchangeTimeout}
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(r.o.Peer, strconv.Itoa(r.o.Port)))
 	if err != nil {
@@ -58,7 +58,7 @@ func (r *rig) tryTCP(ctx context.Context) error {
 }
 
 // exchangeCommands sends this end's command to a peer that connected over TCP. It returns nil if that is not a peer.
-func (r *rig) exchangeCommands(ctx context.Context, c net.Conn) error {
+func (r *session) exchangeCommands(ctx context.Context, c net.Conn) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	timer := time.AfterFunc(exchangeTimeout, func() { end(errSilentPeer) })

@@ -45,7 +45,7 @@ func Run(ctx context.Context, o *Options) (report *Report, err error) {
 
 // leave closes everything, or passes descriptors to another process: closing a failed connection of the kernel's
 // connection manager may take long.
-func (r *rig) leave(failed error, l link) error {
+func (r *session) leave(failed error, l link) error {
 	if failed != nil && r.o.Manager && r.o.Leave != nil {
 		if left, err := r.o.Leave(); left {
 			return err
@@ -60,7 +60,7 @@ func (r *rig) leave(failed error, l link) error {
 
 var errSilent = errors.New("peer did not identify itself; check that it is perftest or goverbs perf")
 
-func (r *rig) run(ctx context.Context, l link) (*Report, error) {
+func (r *session) run(ctx context.Context, l link) (*Report, error) {
 	o := r.o
 	t, err := r.negotiate(l)
 	if err != nil {
@@ -93,7 +93,7 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 	progress, stop := watch(o)
 	defer stop()
 	before := r.counters()
-	test := &test{rig: r, ctx: ctx, l: l, have: make([]int, o.QPs), progress: progress}
+	test := &test{session: r, ctx: ctx, l: l, have: make([]int, o.QPs), progress: progress}
 	defer context.AfterFunc(ctx, func() { test.stopped.Store(true) })()
 	test.alarm = time.AfterFunc(math.MaxInt64, func() { r.end(errSilentPeer) })
 	defer test.alarm.Stop()
@@ -108,7 +108,7 @@ func (r *rig) run(ctx context.Context, l link) (*Report, error) {
 }
 
 // negotiate exchanges terms and compares the options of both ends.
-func (r *rig) negotiate(l link) (t terms, err error) {
+func (r *session) negotiate(l link) (t terms, err error) {
 	o := r.o
 	return t, r.withTimeoutOr(errSilent, o.Silence, func() error {
 		if t, err = agree(l, o, r.mtu); err != nil || !t.goverbs {
@@ -121,7 +121,7 @@ func (r *rig) negotiate(l link) (t terms, err error) {
 }
 
 // connectQPs exchanges the keys of all queue pairs and connects them, in perftest's order.
-func (r *rig) connectQPs(l link, t terms) error {
+func (r *session) connectQPs(l link, t terms) error {
 	one := func() error { return r.exchangeKeys(l) }
 	all := func() error {
 		for _, e := range r.ends {
@@ -160,7 +160,7 @@ func (r *rig) connectQPs(l link, t terms) error {
 
 // test is a running test between connected ends.
 type test struct {
-	*rig
+	*session
 	ctx      context.Context
 	l        link
 	have     []int // posted receives of each queue pair
@@ -177,15 +177,15 @@ type test struct {
 func (t *test) sync() error { return t.exchangeKeys(t.l) }
 
 // exchangeKeys exchanges keys of the first queue pair to synchronize both ends.
-func (r *rig) exchangeKeys(l link) error {
+func (r *session) exchangeKeys(l link) error {
 	return r.withTimeout(r.o.Silence, func() error { return r.wait(l) })
 }
 
 // wait is exchangeKeys without a timeout.
-func (r *rig) wait(l link) error { return r.swapKeys(l, r.ends[0], &keys{}) }
+func (r *session) wait(l link) error { return r.swapKeys(l, r.ends[0], &keys{}) }
 
 // swapKeys exchanges keys of a queue pair. Both ends do so several times for each, with the same keys.
-func (r *rig) swapKeys(l link, e *end, remote *keys) (err error) {
+func (r *session) swapKeys(l link, e *end, remote *keys) (err error) {
 	if *remote, err = exchangeKeys(l, r.o.client(), &e.keys); err == nil && e.peerQPN != 0 && remote.qpn != e.peerQPN {
 		err = errPairs
 	}

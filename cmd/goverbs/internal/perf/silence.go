@@ -23,24 +23,24 @@ const slowest = 10 << 20
 var errSilentPeer = errors.New("peer is connected but silent; check that it runs the same test")
 
 // withTimeout ends the test if a step takes too long.
-func (r *rig) withTimeout(limit time.Duration, step func() error) error {
+func (r *session) withTimeout(limit time.Duration, step func() error) error {
 	return r.withTimeoutOr(errSilentPeer, limit, step)
 }
 
-func (r *rig) withTimeoutOr(reason error, limit time.Duration, step func() error) error {
+func (r *session) withTimeoutOr(reason error, limit time.Duration, step func() error) error {
 	timer := time.AfterFunc(limit, func() { r.end(reason) })
 	defer timer.Stop()
 	return step()
 }
 
 // peerTimeout returns the peer timeout for a message of a size.
-func (r *rig) peerTimeout(size int) time.Duration {
+func (r *session) peerTimeout(size int) time.Duration {
 	round := float64(size) * float64(r.o.QPs) * float64(r.o.Moderate)
 	return r.o.Silence + time.Duration(round/slowest*float64(time.Second))
 }
 
 // explain adds the command that the peer needs to run if a different test may be the cause of an error.
-func (r *rig) explain(err error) error {
+func (r *session) explain(err error) error {
 	var failed *rdma.CompletionError
 	may := errors.As(err, &failed)
 	for _, e := range []error{errGone, errSilentPeer, errOther} {
@@ -89,14 +89,14 @@ func (t *test) serve() error {
 			n, _ := t.recvs.Poll(t.wcs)
 			for _, wc := range t.wcs[:n] {
 				if wc.Status != ibv.WC_WR_FLUSH_ERR { // the peer has gone
-					t.rig.end(fmt.Errorf("%w: unexpected send", errOther))
+					t.session.end(fmt.Errorf("%w: unexpected send", errOther))
 					return
 				}
 			}
 			if t.runsOtherVerb() && time.Since(at) > t.o.Silence {
 				now := t.counters()
 				if len(changes(counted, now)) == 0 {
-					t.rig.end(errSilentPeer)
+					t.session.end(errSilentPeer)
 					return
 				}
 				counted, at = now, time.Now()

@@ -58,7 +58,7 @@ func traced(t *testing.T, name string) *Trace {
 func guest() string { return os.Getenv("GOVERBS_GUEST") }
 
 // faultless are programs without errors.
-var faultless = []fault{{"a stream that is closed normally", "", func(t *testing.T) {
+var faultless = []fault{{"stream closed normally", "", func(t *testing.T) {
 	config, at := stream.Config{}, net.JoinHostPort(os.Getenv("GOVERBS_ADDRESS"), "4713")
 	if guest() == "" {
 		config.Backend, at = must(soft.New(soft.Options{}))(t), "127.0.0.1:4713"
@@ -119,10 +119,10 @@ func TestEvidence(t *testing.T) {
 	if guest() != "" {
 		t.Skip("tests only the software device")
 	}
-	found := Explain(traced(t, "a remote key that does not exist"))
+	found := Explain(traced(t, "nonexistent remote key"))
 	require.NotEmpty(t, found)
 	assert.Equal(t, "req_remote_access_errors 1", found[0].Counts)
-	found = Explain(traced(t, "a link that is down"), traced(t, "a remote key that does not exist"))
+	found = Explain(traced(t, "link down"), traced(t, "nonexistent remote key"))
 	counts := map[string]string{}
 	for _, f := range found {
 		counts[f.Cause] += f.Counts

@@ -13,7 +13,7 @@ import (
 )
 
 // extended creates checked, connected queue pairs that support programs of sends and writes.
-func (r *rig) extended() (a, b *rdma.QP) {
+func (r *testbed) extended() (a, b *rdma.QP) {
 	create := func(e *end) *rdma.QP {
 		attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RC, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), PD: e.pd.Ptr(),
 			Cap:          ibv.QPCap{MaxSendWR: 2, MaxRecvWR: 2, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 16},
@@ -35,33 +35,33 @@ type rejectedPost struct {
 
 var rejectedPosts = []rejectedPost{
 	rejectedProgram("an empty program", "invalid-request", "the program is empty",
-		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {}),
-	{fault{"a program of another queue pair", "invalid-request", func(t *testing.T) {
-		r := newRig(t, ibv.QPT_RC)
+		func(r *testbed, p *rdma.WRProgram, a, b *rdma.QP) {}),
+	{fault{"program of another queue pair", "invalid-request", func(t *testing.T) {
+		r := newTestbed(t, ibv.QPT_RC)
 		a, b := r.extended()
 		p := must(a.NewWRProgram())(t)
 		p.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey())
 		require.Error(t, b.PostProgram(p))
 	}}, "and the queue of QP"},
-	rejectedProgram("a datagram without an address handle", "invalid-request", "needs an address handle",
-		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Send(1).UD(0, 1, 1) }),
-	rejectedProgram("a program with too many inline bytes", "invalid-request", "inline",
-		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Send(1).Inline(make([]byte, 4096)) }),
-	rejectedProgram("a program larger than the queue", "queue-full", "3",
-		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {
+	rejectedProgram("datagram without an address handle", "invalid-request", "needs an address handle",
+		func(r *testbed, p *rdma.WRProgram, a, b *rdma.QP) { p.Send(1).UD(0, 1, 1) }),
+	rejectedProgram("program with too many inline bytes", "invalid-request", "inline",
+		func(r *testbed, p *rdma.WRProgram, a, b *rdma.QP) { p.Send(1).Inline(make([]byte, 4096)) }),
+	rejectedProgram("program larger than the queue", "queue-full", "3",
+		func(r *testbed, p *rdma.WRProgram, a, b *rdma.QP) {
 			for i := range 3 {
 				p.Send(uint64(i)).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
 			}
 		}),
-	rejectedProgram("a program in the wrong state", "wrong-state", "RESET",
-		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) {
+	rejectedProgram("program in the wrong state", "wrong-state", "RESET",
+		func(r *testbed, p *rdma.WRProgram, a, b *rdma.QP) {
 			require.NoError(r, a.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 			p.Send(1).SGE(r.a.mr.Address(), 8, r.a.mr.LKey()).Signaled()
 		}),
-	rejectedProgram("a program with a function that the queue pair lacks", "not-supported", "ibv_wr_flush",
-		func(r *rig, p *rdma.WRProgram, a, b *rdma.QP) { p.Flush(1, 0, 0, 8, 0, 0) }),
+	rejectedProgram("program with a function that the queue pair lacks", "not-supported", "ibv_wr_flush",
+		func(r *testbed, p *rdma.WRProgram, a, b *rdma.QP) { p.Flush(1, 0, 0, 8, 0, 0) }),
 	{fault{"an empty batch", "invalid-request", func(t *testing.T) {
-		r := newRig(t, ibv.QPT_RC)
+		r := newTestbed(t, ibv.QPT_RC)
 		a, _ := r.extended()
 		_, err := a.PostSend(r.a.batch)
 		require.Error(t, err)
@@ -69,9 +69,9 @@ var rejectedPosts = []rejectedPost{
 }
 
 // rejectedProgram returns a fault with a program of requests that a check rejects.
-func rejectedProgram(name, cause, because string, build func(r *rig, p *rdma.WRProgram, a, b *rdma.QP)) rejectedPost {
+func rejectedProgram(name, cause, because string, build func(r *testbed, p *rdma.WRProgram, a, b *rdma.QP)) rejectedPost {
 	return rejectedPost{fault{name, cause, func(t *testing.T) {
-		r := newRig(t, ibv.QPT_RC)
+		r := newTestbed(t, ibv.QPT_RC)
 		a, b := r.extended()
 		p := must(a.NewWRProgram())(t)
 		build(r, p, a, b)
@@ -94,7 +94,7 @@ func TestRejectedPosts(t *testing.T) {
 }
 
 // highRegion is a region above 4 GiB.
-var highRegion = write("a region above 4 GiB", "remote-range", func(r *rig) (uint64, uint32) {
+var highRegion = write("a region above 4 GiB", "remote-range", func(r *testbed) (uint64, uint32) {
 	mr := must(r.b.pd.RegAddress(uintptr(r.b.mr.Address()), 4096, 0x1234_5678_9000, all))(r.T)
 	return mr.Address() + 4090, mr.RKey()
 })

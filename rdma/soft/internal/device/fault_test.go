@@ -17,7 +17,7 @@ import (
 
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
-	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
+	tests "github.com/goverbs/goverbs/rdma/soft/internal/testbed"
 )
 
 // sendMany sends numbered messages one after another, and logs their completions, completion times and received data.

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
+	tests "github.com/goverbs/goverbs/rdma/soft/internal/testbed"
 )
 
 // unmapped returns a registered region whose second page is no longer mapped.

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/generated/ibv"
 	verbs "github.com/goverbs/goverbs/generated/libibverbs"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
+	tests "github.com/goverbs/goverbs/rdma/soft/internal/testbed"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire"
 	"github.com/goverbs/goverbs/rdma/soft/internal/wire/delayed"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/rdma/soft/internal/rig"
+	"github.com/goverbs/goverbs/rdma/soft/internal/testbed"
 )
 
 // roce opens a socket on RoCE's port, which is free in a new namespace.
@@ -31,7 +31,7 @@ func roce(t *testing.T, addr netip.Addr, o Options) *Socket {
 // TestIdentification inspects packets on the cable: the ICRC of RoCE covers the IPv4 Identification, and rxe drops
 // packets whose Identification differs from the sealed one.
 func TestIdentification(t *testing.T) {
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return
 	}
 	c := newCable(t)
@@ -78,23 +78,23 @@ func TestIdentification(t *testing.T) {
 // TestFromAnotherHost reads packets as adapters and Soft-RoCE send them: without UDP checksum, and with any
 // Identification.
 func TestFromAnotherHost(t *testing.T) {
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return
 	}
 	c := newCable(t)
 	for _, a := range []struct{ local, remote netip.Addr }{{here4, there4}, {here6, there6}} {
 		s := roce(t, a.local, Options{})
-		c.send(t, packet(unix.IPPROTO_UDP, a.local, a.remote, datagram(0xc123, 4791, []byte("from the remote host"))))
+		c.send(t, packet(unix.IPPROTO_UDP, a.local, a.remote, datagram(0xc123, 4791, []byte("from afar"))))
 		b, got := make([]byte, MaxRead), Arrival{}
 		require.NoError(t, s.Read(b, &got))
 		assert.Equal(t, Arrival{N: 9, Segment: 9, From: netip.AddrPortFrom(a.remote, 0xc123), TTL: 17, TOS: 0x28}, got)
-		assert.Equal(t, "from the remote host", string(b[:got.N]))
+		assert.Equal(t, "from afar", string(b[:got.N]))
 	}
 }
 
 // TestUnreachablePort: ICMP errors are not returned.
 func TestUnreachablePort(t *testing.T) {
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return
 	}
 	c := newCable(t)
@@ -121,7 +121,7 @@ func TestUnreachablePort(t *testing.T) {
 
 // TestPathOf1500 checks the limits of a path with MTU 1500.
 func TestPathOf1500(t *testing.T) {
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return
 	}
 	newCable(t)
@@ -153,7 +153,7 @@ func TestPathOf1500(t *testing.T) {
 
 // TestFullBuffer sends faster than the device.
 func TestFullBuffer(t *testing.T) {
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return
 	}
 	c := newCable(t)
@@ -205,7 +205,7 @@ func TestFullBuffer(t *testing.T) {
 
 // TestGroupsOfIPv6 tests IPv6 multicast, which loopback does not support, and a link-local address.
 func TestGroupsOfIPv6(t *testing.T) {
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return
 	}
 	c := newCable(t)
@@ -242,7 +242,7 @@ func TestGroupsOfIPv6(t *testing.T) {
 // TestAddressRemoved: while the address of a socket is removed, its datagrams are lost. This is not mistaken for a
 // device without segmentation offload, which would slow the socket down forever.
 func TestAddressRemoved(t *testing.T) {
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return
 	}
 	c := newCable(t)
@@ -269,7 +269,7 @@ func TestAddressRemoved(t *testing.T) {
 // TestLoopbackIsDown: an address can be shared in a network namespace whose loopback interface is down. The lack of
 // local delivery is not blamed on another program.
 func TestLoopbackIsDown(t *testing.T) {
-	if !rig.InNamespace(t) {
+	if !testbed.InNamespace(t) {
 		return
 	}
 	newCable(t)

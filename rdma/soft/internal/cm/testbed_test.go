@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/generated/rdmacm"
 	"github.com/goverbs/goverbs/rdma/soft/internal/device"
 	"github.com/goverbs/goverbs/rdma/soft/internal/mem"
-	tests "github.com/goverbs/goverbs/rdma/soft/internal/rig"
+	tests "github.com/goverbs/goverbs/rdma/soft/internal/testbed"
 )
 
 // testbed is a fabric with a connection manager, for tests that use only the generated functions.

@@ -52,8 +52,8 @@ var signer = s3rdma.SignerFunc(func(ctx context.Context, r *http.Request) error 
 		r.Header.Get("X-Amz-Content-Sha256"), "s3", region, time.Now())
 })
 
-// rig is a server and a client on two software devices. The test fails if any object remains at its end.
-type rig struct {
+// testbed is a server and a client on two software devices. The test fails if any object remains at its end.
+type testbed struct {
 	t         *testing.T
 	fabric    *soft.Fabric
 	device    *rdma.Device // of the client
@@ -74,10 +74,10 @@ type settings struct {
 	inner   func(http.Handler) http.Handler           // wraps the S3 server
 }
 
-func newRig(t *testing.T, s settings) *rig {
+func newTestbed(t *testing.T, s settings) *testbed {
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
-	r := &rig{t: t}
+	r := &testbed{t: t}
 	r.fabric = newFabric(t, soft.Options{})
 	open := func(name string) *rdma.Device {
 		fabric := r.fabric
@@ -144,14 +144,14 @@ func newFabric(t testing.TB, o soft.Options) *soft.Fabric {
 }
 
 // aws returns an aws-sdk-go-v2 client. Only its transport differs from the defaults.
-func (r *rig) aws(over http.RoundTripper) *s3.Client {
+func (r *testbed) aws(over http.RoundTripper) *s3.Client {
 	return s3.New(s3.Options{BaseEndpoint: &r.server.URL, Region: region, UsePathStyle: true,
 		Credentials: credentials.NewStaticCredentialsProvider(accessKey, secretKey, ""),
 		HTTPClient:  &http.Client{Transport: over}, RetryMaxAttempts: 1})
 }
 
 // minio returns a minio-go client. Only its transport differs from the defaults.
-func (r *rig) minio(over http.RoundTripper) *minio.Client {
+func (r *testbed) minio(over http.RoundTripper) *minio.Client {
 	scheme, host, _ := strings.Cut(r.server.URL, "://")
 	c, err := minio.New(host, &minio.Options{Secure: scheme == "https",
 		Creds: miniocredentials.NewStaticV4(accessKey, secretKey, ""), Transport: over, Region: region})
@@ -166,7 +166,7 @@ type store interface {
 	multipart(ctx context.Context, key string, data []byte) error
 }
 
-func (r *rig) stores(over http.RoundTripper) map[string]store {
+func (r *testbed) stores(over http.RoundTripper) map[string]store {
 	return map[string]store{"aws": awsStore{r.aws(over)}, "minio": minioStore{r.minio(over)}}
 }
 

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/goverbs/goverbs/conformance/vm/rig"
+	"github.com/goverbs/goverbs/conformance/vm/testbed"
 	"github.com/goverbs/goverbs/generated/ibv"
 	"github.com/goverbs/goverbs/rdma"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+func TestMain(m *testing.M) { testbed.Main(m) }
 
 // end is one end of a pair.
 type end struct {
@@ -41,14 +41,14 @@ var caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
 // both runs a test with each end as the requester, over IPv4 and IPv6.
 func both(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o options) (a, b *end))) {
 	t.Helper()
-	over := rig.OpenAcross(t)
+	over := testbed.OpenAcross(t)
 	fabric := over.Soft(t)
 	for _, v := range []struct {
 		name         string
 		soft, kernel netip.Addr
 	}{{"IPv4", over.Soft4, over.Kernel4}, {"IPv6", over.Soft6, over.Kernel6}} {
-		for _, asks := range []string{"soft asks", "kernel asks"} {
-			t.Run(v.name+"/"+asks, func(t *testing.T) {
+		for _, role := range []string{"soft is active", "kernel is active"} {
+			t.Run(v.name+"/"+role, func(t *testing.T) {
 				test(t, func(t *testing.T, o options) (a, b *end) {
 					t.Helper()
 					d, err := rdma.OpenOn(fabric, "soft0")
@@ -60,7 +60,7 @@ func both(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o option
 					own, kernel := newEnd(t, d, o), newEnd(t, k, o)
 					kernel.kernel = true
 					connect(t, own, kernel, v.soft, v.kernel, o)
-					if asks == "kernel asks" {
+					if role == "kernel is active" {
 						return kernel, own
 					}
 					return own, kernel

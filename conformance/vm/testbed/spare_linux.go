@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package rig
+package testbed
 
 import (
 	"net"
@@ -21,14 +21,14 @@ type Spare struct {
 	Name    string // name of the RDMA device
 	Address net.IP
 
-	r      *Rig
+	r      *Testbed
 	link   netlink.Link
 	soft   *soft.Fabric // the fabric of a software device, which has no link
 	remove func() error
 }
 
 // Spare creates a second device and removes it when the test ends.
-func (r *Rig) Spare() *Spare {
+func (r *Testbed) Spare() *Spare {
 	r.t.Helper()
 	if os.Getenv(wire.EnvGuest) == Soft {
 		return r.softSpare()
@@ -87,7 +87,7 @@ func (s *Spare) SetMTU(bytes int) error {
 }
 
 // softSpare creates a second software device.
-func (r *Rig) softSpare() *Spare {
+func (r *Testbed) softSpare() *Spare {
 	f, err := soft.Default()
 	require.NoError(r.t, err)
 	address := netip.AddrFrom4([4]byte{10, 78, 0, 1})
@@ -102,10 +102,10 @@ func (r *Rig) softSpare() *Spare {
 func (s *Spare) Remove() error { return s.remove() }
 
 // Open opens the device.
-func (s *Spare) Open() *Rig { return s.OpenFor(s.r.t) }
+func (s *Spare) Open() *Testbed { return s.OpenFor(s.r.t) }
 
 // OpenFor opens the device for a subtest, at whose end it is closed.
-func (s *Spare) OpenFor(t testing.TB) *Rig {
+func (s *Spare) OpenFor(t testing.TB) *Testbed {
 	t.Helper()
 	return open(t, s.Name, s.Address)
 }

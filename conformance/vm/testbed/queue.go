@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package rig
+package testbed
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 )
 
 // CQ creates a completion queue.
-func (r *Rig) CQ(entries int) *ibv.CQ {
+func (r *Testbed) CQ(entries int) *ibv.CQ {
 	r.t.Helper()
 	cq, err := verbs.CreateCQ(r.Context, entries, 0, nil, 0)
 	require.NoError(r.t, err)
@@ -74,7 +74,7 @@ func Poll(cq *ibv.CQ, timeout time.Duration) (ibv.WC, bool, error) {
 const pollsOfKernel = 300 * time.Microsecond
 
 // Completion waits for a completion and fails the test if there is none.
-func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
+func (r *Testbed) Completion(cq *ibv.CQ) ibv.WC {
 	r.t.Helper()
 	wc, ok, err := Poll(cq, 5*time.Second)
 	require.NoError(r.t, err)
@@ -92,7 +92,7 @@ func (r *Rig) Completion(cq *ibv.CQ) ibv.WC {
 var Caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInlineData: 64}
 
 // QP creates a queue pair, which is in state RESET.
-func (r *Rig) QP(kind ibv.QPType, send, recv *ibv.CQ) *ibv.QP {
+func (r *Testbed) QP(kind ibv.QPType, send, recv *ibv.CQ) *ibv.QP {
 	r.t.Helper()
 	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(send), RecvCQ: ibv.PtrTo(recv),
 		Cap: Caps})
@@ -104,13 +104,13 @@ func (r *Rig) QP(kind ibv.QPType, send, recv *ibv.CQ) *ibv.QP {
 // QKey is the Q_Key of every UD queue pair.
 const QKey = 0x11111111
 
-// AH describes the path to the rig's port.
-func (r *Rig) AH() ibv.AHAttr {
+// AH describes the path to the testbed's port.
+func (r *Testbed) AH() ibv.AHAttr {
 	return ibv.AHAttr{PortNum: PortNum, IsGlobal: 1, GRH: ibv.GlobalRoute{DGID: r.GID, SGIDIndex: r.Index, HopLimit: 1}}
 }
 
 // Init moves a queue pair from RESET to INIT.
-func (r *Rig) Init(qp *ibv.QP) {
+func (r *Testbed) Init(qp *ibv.QP) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{QPState: ibv.QPS_INIT, PortNum: PortNum, QPAccessFlags: r.Access, QKey: QKey}
 	mask := ibv.QP_STATE | ibv.QP_PKEY_INDEX | ibv.QP_PORT
@@ -123,7 +123,7 @@ func (r *Rig) Init(qp *ibv.QP) {
 }
 
 // RTR moves a queue pair from INIT to RTR. A connected one is connected to the queue pair peer.
-func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
+func (r *Testbed) RTR(qp *ibv.QP, peer uint32) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{
 		QPState: ibv.QPS_RTR, PathMTU: ibv.MTU_1024, DestQPNum: peer, RQPSN: 77, MaxDestRdAtomic: 4, MinRNRTimer: 1,
@@ -140,8 +140,8 @@ func (r *Rig) RTR(qp *ibv.QP, peer uint32) {
 }
 
 // RTS moves a queue pair from RTR to RTS. Retries are few and short, so that failures are reported soon, except for a
-// patient rig.
-func (r *Rig) RTS(qp *ibv.QP) {
+// patient testbed.
+func (r *Testbed) RTS(qp *ibv.QP) {
 	r.t.Helper()
 	attr := &ibv.QPAttr{QPState: ibv.QPS_RTS, SQPSN: 77, Timeout: 14, RetryCnt: 2, RNRRetry: 2, MaxRdAtomic: 4}
 	if Lossy() { // retransmission takes no real time
@@ -158,7 +158,7 @@ func (r *Rig) RTS(qp *ibv.QP) {
 }
 
 // State queries a queue pair's state.
-func (r *Rig) State(qp *ibv.QP) ibv.QPState {
+func (r *Testbed) State(qp *ibv.QP) ibv.QPState {
 	r.t.Helper()
 	attr := new(ibv.QPAttr)
 	require.NoError(r.t, verbs.QueryQP(qp, attr, ibv.QP_STATE, new(ibv.QPInitAttr)))
@@ -172,7 +172,7 @@ type Pair struct {
 }
 
 // Pair creates two queue pairs and moves them to RTS.
-func (r *Rig) Pair(kind ibv.QPType) *Pair {
+func (r *Testbed) Pair(kind ibv.QPType) *Pair {
 	r.t.Helper()
 	p := &Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
 	p.A, p.B = r.QP(kind, p.ASend, p.ARecv), r.QP(kind, p.BSend, p.BRecv)
@@ -181,7 +181,7 @@ func (r *Rig) Pair(kind ibv.QPType) *Pair {
 }
 
 // Connect moves two queue pairs from RESET to RTS, connected to each other.
-func (r *Rig) Connect(a, b *ibv.QP) {
+func (r *Testbed) Connect(a, b *ibv.QP) {
 	r.t.Helper()
 	if IWARP() {
 		r.connectManaged(a, b)
@@ -195,7 +195,7 @@ func (r *Rig) Connect(a, b *ibv.QP) {
 }
 
 // Recv posts one receive.
-func (r *Rig) Recv(qp *ibv.QP, id uint64, sge ibv.SGE) {
+func (r *Testbed) Recv(qp *ibv.QP, id uint64, sge ibv.SGE) {
 	r.t.Helper()
 	sges, wr, bad := Records[ibv.SGE](r, 1), &Records[ibv.RecvWR](r, 1)[0], &Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
 	sges[0] = sge
@@ -211,7 +211,7 @@ type List struct {
 }
 
 // Sends returns a list of n work requests with one SGE each. WRIDs count from 1.
-func (r *Rig) Sends(n int) *List {
+func (r *Testbed) Sends(n int) *List {
 	r.t.Helper()
 	l := &List{WRs: Records[ibv.SendWR](r, n), SGEs: Records[ibv.SGE](r, n),
 		bad: &Records[ibv.Ptr[ibv.SendWR]](r, 1)[0]}
@@ -247,7 +247,7 @@ func (l *List) Arguments() (wr, bad uintptr) {
 }
 
 // Window allocates a type 2 memory window.
-func (r *Rig) Window() *ibv.MW {
+func (r *Testbed) Window() *ibv.MW {
 	r.t.Helper()
 	mw, err := verbs.AllocMW(r.PD, ibv.MW_TYPE_2)
 	require.NoError(r.t, err)
@@ -268,13 +268,13 @@ func Bind(wr *ibv.SendWR, mw *ibv.MW, b *Buffer) uint32 {
 }
 
 // Bound allocates a window, binds it on a queue pair in RTS, whose send completions go to cq, and returns its key.
-func (r *Rig) Bound(qp *ibv.QP, cq *ibv.CQ, b *Buffer) uint32 {
+func (r *Testbed) Bound(qp *ibv.QP, cq *ibv.CQ, b *Buffer) uint32 {
 	r.t.Helper()
 	return r.BindOn(qp, cq, r.Window(), b)
 }
 
 // BindOn binds a window on a queue pair in RTS, whose send completions go to cq, and returns its key.
-func (r *Rig) BindOn(qp *ibv.QP, cq *ibv.CQ, mw *ibv.MW, b *Buffer) uint32 {
+func (r *Testbed) BindOn(qp *ibv.QP, cq *ibv.CQ, mw *ibv.MW, b *Buffer) uint32 {
 	r.t.Helper()
 	l := r.Sends(1)
 	key := Bind(&l.WRs[0], mw, b)
@@ -286,7 +286,7 @@ func (r *Rig) BindOn(qp *ibv.QP, cq *ibv.CQ, mw *ibv.MW, b *Buffer) uint32 {
 }
 
 // SRQ creates a shared receive queue.
-func (r *Rig) SRQ(size uint32) *ibv.SRQ {
+func (r *Testbed) SRQ(size uint32) *ibv.SRQ {
 	r.t.Helper()
 	srq, err := verbs.CreateSRQ(r.PD, &ibv.SRQInitAttr{Attr: ibv.SRQAttr{MaxWR: size, MaxSGE: 1}})
 	require.NoError(r.t, err)
@@ -295,7 +295,7 @@ func (r *Rig) SRQ(size uint32) *ibv.SRQ {
 }
 
 // SharingQP creates a queue pair with a shared receive queue.
-func (r *Rig) SharingQP(kind ibv.QPType, cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
+func (r *Testbed) SharingQP(kind ibv.QPType, cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
 	r.t.Helper()
 	qp, err := verbs.CreateQP(r.PD, &ibv.QPInitAttr{QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq),
 		SRQ: ibv.PtrTo(srq), Cap: Caps})
@@ -305,7 +305,7 @@ func (r *Rig) SharingQP(kind ibv.QPType, cq *ibv.CQ, srq *ibv.SRQ) *ibv.QP {
 }
 
 // RecvSRQ posts one receive to a shared queue.
-func (r *Rig) RecvSRQ(srq *ibv.SRQ, id uint64, sge ibv.SGE) {
+func (r *Testbed) RecvSRQ(srq *ibv.SRQ, id uint64, sge ibv.SGE) {
 	r.t.Helper()
 	sges, wr, bad := Records[ibv.SGE](r, 1), &Records[ibv.RecvWR](r, 1)[0], &Records[ibv.Ptr[ibv.RecvWR]](r, 1)[0]
 	sges[0] = sge
@@ -313,8 +313,8 @@ func (r *Rig) RecvSRQ(srq *ibv.SRQ, id uint64, sge ibv.SGE) {
 	require.NoError(r.t, verbs.PostSRQRecv(srq, wr, bad))
 }
 
-// Handle creates an address handle for the rig's port.
-func (r *Rig) Handle() *ibv.AH {
+// Handle creates an address handle for the testbed's port.
+func (r *Testbed) Handle() *ibv.AH {
 	r.t.Helper()
 	attr := r.AH()
 	ah, err := verbs.CreateAH(r.PD, &attr)
@@ -324,7 +324,7 @@ func (r *Rig) Handle() *ibv.AH {
 }
 
 // Bring moves a queue pair from RESET to a state, connected to itself.
-func (r *Rig) Bring(qp *ibv.QP, to ibv.QPState) {
+func (r *Testbed) Bring(qp *ibv.QP, to ibv.QPState) {
 	r.t.Helper()
 	if to == ibv.QPS_RESET {
 		return
@@ -349,7 +349,7 @@ func (r *Rig) Bring(qp *ibv.QP, to ibv.QPState) {
 }
 
 // drained waits until a queue pair in SQD has drained its send queue. Newer kernels reject transitions before that.
-func (r *Rig) drained(qp *ibv.QP) {
+func (r *Testbed) drained(qp *ibv.QP) {
 	r.t.Helper()
 	attr := new(ibv.QPAttr)
 	require.Eventually(r.t, func() bool {
@@ -359,7 +359,7 @@ func (r *Rig) drained(qp *ibv.QP) {
 }
 
 // Move changes only the state of a queue pair.
-func (r *Rig) Move(qp *ibv.QP, to ibv.QPState) {
+func (r *Testbed) Move(qp *ibv.QP, to ibv.QPState) {
 	r.t.Helper()
 	require.NoError(r.t, verbs.ModifyQP(qp, &ibv.QPAttr{QPState: to}, ibv.QP_STATE))
 }

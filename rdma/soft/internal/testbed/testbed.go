@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rig has helpers for tests of the device and of its connection manager.
-package rig
+// Package testbed has helpers for tests of the device and of its connection manager.
+package testbed
 
 import (
 	"encoding/binary"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package rig
+package testbed
 
 import (
 	"encoding/binary"
@@ -33,7 +33,7 @@ func SkipIWARP(t testing.TB, reason string) {
 
 // managed is a connection between two queue pairs that exist. Its identifiers share an event channel.
 type managed struct {
-	*Rig
+	*Testbed
 	channel *rdmacm.EventChannel
 }
 
@@ -41,7 +41,7 @@ type managed struct {
 var managerPort uint16 = 20000
 
 // connectManaged connects two queue pairs with the connection manager. The connection ends before they are destroyed.
-func (r *Rig) connectManaged(a, b *ibv.QP) {
+func (r *Testbed) connectManaged(a, b *ibv.QP) {
 	r.t.Helper()
 	r.Init(a)
 	r.Init(b)
@@ -90,7 +90,7 @@ func (r *Rig) connectManaged(a, b *ibv.QP) {
 // id creates an identifier.
 func (c *managed) id() *rdmacm.CMID {
 	c.t.Helper()
-	id := &Records[ibv.Ptr[rdmacm.CMID]](c.Rig, 1)[0]
+	id := &Records[ibv.Ptr[rdmacm.CMID]](c.Testbed, 1)[0]
 	require.NoError(c.t, cm.CreateID(c.channel, id, 0, rdmacm.PS_TCP))
 	c.t.Cleanup(func() { c.destroy(id.Deref()) })
 	return id.Deref()
@@ -106,7 +106,7 @@ func (c *managed) destroy(id *rdmacm.CMID) {
 func (c *managed) event(want rdmacm.CMEventType) *rdmacm.CMID {
 	c.t.Helper()
 	var id *rdmacm.CMID
-	e := &Records[ibv.Ptr[rdmacm.CMEvent]](c.Rig, 1)[0]
+	e := &Records[ibv.Ptr[rdmacm.CMEvent]](c.Testbed, 1)[0]
 	err := Within(want.String(), func() error {
 		err := cm.GetCMEvent(c.channel, e)
 		if err == nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-package rig
+package testbed
 
 import (
 	"fmt"
@@ -74,7 +74,7 @@ func Main(m interface{ Run() int }, notCounted ...string) {
 		}
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "rig:", err)
+		fmt.Fprintln(os.Stderr, "testbed:", err)
 		status = max(status, 1)
 	}
 	os.Exit(status)

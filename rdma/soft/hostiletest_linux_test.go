@@ -21,7 +21,7 @@ import (
 	"github.com/goverbs/goverbs/rdma/stream"
 )
 
-// siege is a device with lines of every kind to another device, and private memory that no peer may access.
+// hostileTest is a device with connections of every kind to another device, and private memory that no peer may access.
 type hostileTest struct {
 	t       *testing.T
 	fabrics [2]*soft.Fabric // peers, besieged
@@ -65,7 +65,7 @@ const (
 const remoteRights = ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ |
 	ibv.ACCESS_REMOTE_ATOMIC
 
-// newSiege returns a siege between two addresses.
+// newHostileTest connects devices at two addresses.
 func newHostileTest(t *testing.T, peer, at netip.Addr) *hostileTest {
 	s := &hostileTest{t: t, secret: random(64, 77)}
 	for i, a := range []netip.Addr{peer, at} {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 
-// Package rig creates verbs objects on a guest's device, for tests that run there. It uses only the generated packages
+// Package testbed creates verbs objects on a guest's device, for tests that run there. It uses only the generated packages
 // and the runtime. An error fails the test, and objects are destroyed in reverse order when the test ends.
-package rig
+package testbed
 
 import (
 	"net"
@@ -38,14 +38,14 @@ func Many(all, emulated int) int {
 	return all
 }
 
-// Rig is an open device with a protection domain.
-type Rig struct {
+// Testbed is an open device with a protection domain.
+type Testbed struct {
 	Context *ibv.Context
 	PD      *ibv.PD
 	Port    ibv.PortAttr
 	GID     ibv.GID         // RoCE v2 GID of the device's IPv4 address
 	Index   uint8           // index of the GID
-	Access  ibv.AccessFlags // maximum access of queue pairs in INIT and of [Rig.Buffer]
+	Access  ibv.AccessFlags // maximum access of queue pairs in INIT and of [Testbed.Buffer]
 
 	Patient bool // the peer is another guest, which may not be scheduled for a long time
 
@@ -53,7 +53,7 @@ type Rig struct {
 }
 
 // For returns the same device for a subtest. Objects created with it are destroyed when the subtest ends.
-func (r *Rig) For(t testing.TB) *Rig {
+func (r *Testbed) For(t testing.TB) *Testbed {
 	own := *r
 	own.t = t
 	return &own
@@ -63,15 +63,15 @@ func (r *Rig) For(t testing.TB) *Rig {
 const PortNum = 1
 
 // Open opens the guest's device.
-func Open(t testing.TB) *Rig {
+func Open(t testing.TB) *Testbed {
 	t.Helper()
 	Kernel(t)
 	return open(t, os.Getenv(wire.EnvDevice), net.ParseIP(os.Getenv(wire.EnvAddress)))
 }
 
-func open(t testing.TB, device string, local net.IP) *Rig {
+func open(t testing.TB, device string, local net.IP) *Testbed {
 	t.Helper()
-	r := &Rig{t: t, Context: openDevice(t, device)}
+	r := &Testbed{t: t, Context: openDevice(t, device)}
 	t.Cleanup(func() { require.NoError(t, verbs.CloseDevice(r.Context)) })
 	require.NoError(t, verbs.QueryPort(r.Context, PortNum, &r.Port))
 	if !IWARP() { // the kernel creates GIDs of addresses asynchronously
@@ -114,7 +114,7 @@ func openDevice(t testing.TB, name string) *ibv.Context {
 }
 
 // findGID finds the GID by type and address, since its index varies.
-func (r *Rig) findGID(local net.IP) bool {
+func (r *Testbed) findGID(local net.IP) bool {
 	entries := make([]ibv.GIDEntry, 64)
 	n, err := verbs.QueryGIDTable(r.Context, &entries[0], uint64(len(entries)), 0)
 	if err != nil {
@@ -130,16 +130,16 @@ func (r *Rig) findGID(local net.IP) bool {
 }
 
 // Check fails the test on an error that is not the subject of the test.
-func (r *Rig) Check(err error) {
+func (r *Testbed) Check(err error) {
 	r.t.Helper()
 	require.NoError(r.t, err)
 }
 
 // Defer runs f when the test ends, before objects that were created earlier are destroyed.
-func (r *Rig) Defer(f func()) { r.t.Cleanup(f) }
+func (r *Testbed) Defer(f func()) { r.t.Cleanup(f) }
 
 // Memory maps zeroed memory outside the Go heap, where addresses are stable.
-func (r *Rig) Memory(size int) []byte {
+func (r *Testbed) Memory(size int) []byte {
 	r.t.Helper()
 	m, err := offheap.Map(size, offheap.Options{})
 	require.NoError(r.t, err)
@@ -148,7 +148,7 @@ func (r *Rig) Memory(size int) []byte {
 }
 
 // Records maps n zeroed records of a type outside the Go heap.
-func Records[T any](r *Rig, n int) []T {
+func Records[T any](r *Testbed, n int) []T {
 	r.t.Helper()
 	var one T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(r.Memory(n*int(unsafe.Sizeof(one)))))), n)
@@ -161,7 +161,7 @@ type Buffer struct {
 }
 
 // allAccess returns all access flags that a region or a queue pair can have. Kernels support flush from 6.2 on.
-func (r *Rig) allAccess() ibv.AccessFlags {
+func (r *Testbed) allAccess() ibv.AccessFlags {
 	r.t.Helper()
 	all := ibv.ACCESS_LOCAL_WRITE | ibv.ACCESS_REMOTE_WRITE | ibv.ACCESS_REMOTE_READ
 	if IWARP() { // neither atomic operations nor flushes
@@ -178,7 +178,7 @@ func (r *Rig) allAccess() ibv.AccessFlags {
 }
 
 // Buffer maps and registers memory.
-func (r *Rig) Buffer(size int, access ibv.AccessFlags) *Buffer {
+func (r *Testbed) Buffer(size int, access ibv.AccessFlags) *Buffer {
 	r.t.Helper()
 	b := &Buffer{Bytes: r.Memory(size)}
 	mr, err := verbs.RegMR(r.PD, uintptr(unsafe.Pointer(&b.Bytes[0])), uint64(size), access)

@@ -26,8 +26,8 @@ const usualInline = 220
 // unchecked disables the checks of work requests, which would distort the results. perf counts its own work requests.
 var unchecked = rdma.QueueOptions{Unchecked: true}
 
-// rig holds the RDMA objects of one side of a test.
-type rig struct {
+// session holds the RDMA objects of one side of a test.
+type session struct {
 	o         *Options
 	device    *rdma.Device
 	port      uint8
@@ -63,8 +63,8 @@ type end struct {
 
 // open opens the device and selects the port and the GID. setup and newEnds create the other objects, after both sides
 // have agreed on terms.
-func open(o *Options) (r *rig, err error) {
-	r = &rig{o: o, wcs: make([]ibv.WC, 16)}
+func open(o *Options) (r *session, err error) {
+	r = &session{o: o, wcs: make([]ibv.WC, 16)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.Close())
@@ -99,7 +99,7 @@ func open(o *Options) (r *rig, err error) {
 }
 
 // Close closes all objects, the newest first.
-func (r *rig) Close() (err error) {
+func (r *session) Close() (err error) {
 	for i := len(r.undo) - 1; i >= 0; i-- {
 		err = errors.Join(err, r.undo[i]())
 	}
@@ -108,7 +108,7 @@ func (r *rig) Close() (err error) {
 }
 
 // keep makes Close close v, unless err is set. It returns v and err.
-func keep[T interface{ Close() error }](r *rig, v T, err error) (T, error) {
+func keep[T interface{ Close() error }](r *session, v T, err error) (T, error) {
 	if err == nil {
 		r.undo = append(r.undo, v.Close)
 	}
@@ -116,7 +116,7 @@ func keep[T interface{ Close() error }](r *rig, v T, err error) (T, error) {
 }
 
 // setup creates the protection domain, the completion queues and a registered buffer for the largest message.
-func (r *rig) setup(t terms) (err error) {
+func (r *session) setup(t terms) (err error) {
 	o, largest := r.o, 0
 	for _, n := range o.Sizes {
 		largest = max(largest, n)
@@ -160,7 +160,7 @@ func (r *rig) setup(t terms) (err error) {
 }
 
 // newEnds creates the queue pairs. If l uses the connection manager, it also connects them.
-func (r *rig) newEnds(l link) error {
+func (r *session) newEnds(l link) error {
 	manager, _ := l.(*connected)
 	create := func(attr *ibv.QPInitAttr) (*rdma.QP, error) { return r.pd.CreateQP(attr, unchecked) }
 	if manager == nil {
@@ -190,7 +190,7 @@ func (r *rig) newEnds(l link) error {
 
 // newManaged creates the i-th queue pair and connects it through the connection manager. It retries while the peer is
 // not listening.
-func (r *rig) newManaged(i int, l *connected) error {
+func (r *session) newManaged(i int, l *connected) error {
 	for tries := 10; ; tries-- {
 		id, err := l.next()
 		if err != nil {
@@ -219,7 +219,7 @@ func (r *rig) newManaged(i int, l *connected) error {
 }
 
 // attach connects the i-th queue pair through the connection manager.
-func (r *rig) attach(l *connected, i int, id *cm.ID) error {
+func (r *session) attach(l *connected, i int, id *cm.ID) error {
 	if r.o.Connection == "UD" {
 		return r.joinDatagrams(l.ctx, l, i, id)
 	}
@@ -238,7 +238,7 @@ func (o *Options) inline() int {
 }
 
 // newEnd creates the i-th queue pair.
-func (r *rig) newEnd(i int, create func(*ibv.QPInitAttr) (*rdma.QP, error)) (err error) {
+func (r *session) newEnd(i int, create func(*ibv.QPInitAttr) (*rdma.QP, error)) (err error) {
 	o := r.o
 	e := &end{}
 	attr := &ibv.QPInitAttr{QPType: transports[o.Connection], SendCQ: r.sends.Ptr(), RecvCQ: r.recvs.Ptr(),
@@ -276,11 +276,11 @@ func (r *rig) newEnd(i int, create func(*ibv.QPInitAttr) (*rdma.QP, error)) (err
 
 // source returns the offset of the memory that the i-th queue pair's requests use, target that of the memory that the
 // peer writes and reads.
-func (r *rig) source(i int) int { return i * r.area }
-func (r *rig) target(i int) int { return (r.o.QPs + i) * r.area }
+func (r *session) source(i int) int { return i * r.area }
+func (r *session) target(i int) int { return (r.o.QPs + i) * r.area }
 
 // connect connects all queue pairs to the peer's.
-func (r *rig) connect(t terms) error {
+func (r *session) connect(t terms) error {
 	for _, e := range r.ends {
 		peer := rdma.Endpoint{QPNum: e.peer.qpn, PSN: e.peer.psn, GID: e.peer.gid, LID: e.peer.lid, MTU: t.mtu,
 			ReadAtomic: max(1, e.peer.reads), QKey: qkey}
@@ -312,7 +312,7 @@ func (r *rig) connect(t terms) error {
 
 // setRequests rebuilds the send and receive requests of all queue pairs for messages of size bytes, and resets their
 // counters.
-func (r *rig) setRequests(size int) error {
+func (r *session) setRequests(size int) error {
 	o := r.o
 	for i, e := range r.ends {
 		e.posted, e.done = 0, 0
@@ -349,7 +349,7 @@ func (r *rig) setRequests(size int) error {
 }
 
 // postReceives posts receives until each queue pair has RxDepth. have[i] is the number posted on the i-th.
-func (r *rig) postReceives(have []int) error {
+func (r *session) postReceives(have []int) error {
 	for i, e := range r.ends {
 		for ; have[i] < r.o.RxDepth; have[i]++ {
 			if _, err := e.qp.PostRecv(e.recv); err != nil {
