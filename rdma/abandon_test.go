@@ -47,13 +47,13 @@ func TestAbandonedCallKeepsItsMemory(t *testing.T) {
 			e.send.Send(send.ID()).Add(mr.SGEOf(mr.Bytes())).Signaled()
 			_, err = e.qp.PostSend(e.send)
 			require.NoError(t, err)
-			wc, err := send.Wait(soon(t))
+			wc, err := send.Wait(timeout(t))
 			require.NoError(t, err)
 			require.NoError(t, CompletionErr(&wc))
 			select {
 			case got := <-released:
 				assert.Equal(t, "hello", got)
-			case <-soon(t).Done():
+			case <-timeout(t).Done():
 				t.Fatal("the memory was not released")
 			}
 			collected := func() bool {

@@ -23,7 +23,7 @@ func TestCallsOfManyGoroutines(t *testing.T) {
 	e := selfConnected(t, ibv.QPT_RC)
 	calls, err := NewCalls(e.cq, 40, func(wc ibv.WC) { t.Error("completion of no call:", wc) })
 	closeAtEnd(t, calls, err)
-	ctx := soon(t)
+	ctx := timeout(t)
 	var all sync.WaitGroup
 	for g := range 8 {
 		all.Go(func() {
@@ -84,7 +84,7 @@ func TestCallsWithoutCompletion(t *testing.T) {
 		require.NoError(t, err)
 		e.recv.Recv(call.ID())
 		go func() {
-			_, err := call.Wait(soon(t))
+			_, err := call.Wait(timeout(t))
 			lost <- err
 		}()
 	}
@@ -101,7 +101,7 @@ func TestCallsWithoutCompletion(t *testing.T) {
 	require.NoError(t, err)
 	connectToSelf(t, e.qp)
 	e.write(call.ID(), 1)
-	wc, err := call.Wait(soon(t))
+	wc, err := call.Wait(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, call.ID(), wc.WRID)
 }
@@ -122,18 +122,18 @@ func TestCallEndsOnce(t *testing.T) {
 	}
 	over := func(call Call) {
 		t.Helper()
-		_, err := call.Wait(soon(t))
+		_, err := call.Wait(timeout(t))
 		assert.ErrorIs(t, err, ErrClosed)
 	}
 	first := run()
-	wc, err := first.Wait(soon(t))
+	wc, err := first.Wait(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, first.ID(), wc.WRID)
 	over(first)
 	second := run()
 	over(first)
 	first.Cancel()
-	wc, err = second.Wait(soon(t))
+	wc, err = second.Wait(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, second.ID(), wc.WRID)
 
@@ -141,7 +141,7 @@ func TestCallEndsOnce(t *testing.T) {
 	require.NoError(t, err)
 	waits := make(chan error)
 	go func() {
-		_, err := cancelled.Wait(soon(t))
+		_, err := cancelled.Wait(timeout(t))
 		waits <- err
 	}()
 	for e.cq.waiters.Load() == 0 {
@@ -164,7 +164,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		go func() {
-			_, err := call.Wait(soon(t))
+			_, err := call.Wait(timeout(t))
 			done <- err
 		}()
 		for len(calls.turn) == 0 { // until it polls

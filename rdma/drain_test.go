@@ -44,17 +44,17 @@ func TestDrainOfFullQueues(t *testing.T) {
 			e := newTestQP(t, closeAtEnd(t, pd, err), kind, nil, QueueOptions{Unchecked: unchecked})
 			connectToSelf(t, e.qp)
 			e.receive(100, 16)
-			require.NoError(t, e.qp.Drain(soon(t)))
+			require.NoError(t, e.qp.Drain(timeout(t)))
 			var ids []uint64
 			for _, wc := range polled(t, e.cq) {
 				assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
 				ids = append(ids, wc.WRID)
 			}
 			assert.Equal(t, idsFrom(100, 16), ids, "%v, unchecked: %v", kind, unchecked)
-			require.NoError(t, e.qp.Drain(soon(t)), "again")
+			require.NoError(t, e.qp.Drain(timeout(t)), "again")
 			assert.Empty(t, polled(t, e.cq))
 			e.receive(200, 16) // in ERR receives complete at once
-			require.NoError(t, e.qp.Drain(soon(t)), "again")
+			require.NoError(t, e.qp.Drain(timeout(t)), "again")
 			assert.Len(t, polled(t, e.cq), 16)
 			require.NoError(t, e.qp.Modify(&ibv.QPAttr{QPState: ibv.QPS_RESET}, ibv.QP_STATE))
 			connectToSelf(t, e.qp)
@@ -103,7 +103,7 @@ func TestDrainDuringPolls(t *testing.T) {
 		e, _ := stalled(t)
 		e.receive(100, 16)
 		drained, seen := make(chan error, 1), map[uint64]int{}
-		go func() { drained <- e.qp.Drain(soon(t)) }()
+		go func() { drained <- e.qp.Drain(timeout(t)) }()
 		var err error
 		for done := false; !done; {
 			select {
@@ -155,7 +155,7 @@ func TestCancelledDrain(t *testing.T) {
 	e.cq.queue.replacePath(poll)
 	assert.Len(t, polled(t, e.cq), 16, "polls do not return a marker, not even of a canceled drain")
 	e.receive(100, 2) // behind the marker
-	require.NoError(t, e.qp.Drain(soon(t)))
+	require.NoError(t, e.qp.Drain(timeout(t)))
 	assert.Len(t, polled(t, e.cq), 2)
 	assert.Zero(t, e.cq.queue.outstandingMarkers())
 }
@@ -217,7 +217,7 @@ func TestDrainsInOppositeOrder(t *testing.T) {
 		connectToSelf(t, qp)
 		all.Go(func() {
 			for range 500 {
-				if !assert.NoError(t, qp.Drain(soon(t))) {
+				if !assert.NoError(t, qp.Drain(timeout(t))) {
 					return
 				}
 			}
@@ -245,7 +245,7 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	require.NoError(t, err)
 	connectToSelf(t, e.qp)
 	start := time.Now()
-	require.NoError(t, e.qp.Drain(soon(t)))
+	require.NoError(t, e.qp.Drain(timeout(t)))
 	assert.Less(t, time.Since(start), lastWQEWait)
 	assert.False(t, d.noLastWQE.Load())
 	assert.Equal(t, 12, srq.Queue().Free(), "unused receives are still posted")
@@ -261,7 +261,7 @@ func TestDrainOfSharedReceives(t *testing.T) {
 	silent.lastWQE = new(latch)
 	d.objects.remove(address(silent.c)) // so that its events are ignored
 	start = time.Now()
-	require.NoError(t, silent.Drain(soon(t)))
+	require.NoError(t, silent.Drain(timeout(t)))
 	assert.GreaterOrEqual(t, time.Since(start), lastWQEWait)
 	waitForLastWQE(t, time.Minute)
 	start = time.Now()
@@ -294,7 +294,7 @@ func TestSlotsAfterDrainAndReset(t *testing.T) {
 	_, err := e.qp.PostSend(e.send)
 	require.NoError(t, err)
 	require.Equal(t, all-3, e.qp.send.Free())
-	require.NoError(t, e.qp.Drain(soon(t)))
+	require.NoError(t, e.qp.Drain(timeout(t)))
 	assert.Equal(t, all, e.qp.send.Free())
 	require.Empty(t, polled(t, e.cq))
 

@@ -20,7 +20,7 @@ import (
 func TestAll(t *testing.T) {
 	e := selfConnected(t, ibv.QPT_RC)
 	e.write(10, 6)
-	for wc, err := range e.cq.All(soon(t)) {
+	for wc, err := range e.cq.All(timeout(t)) {
 		require.NoError(t, err)
 		require.NoError(t, CompletionErr(&wc))
 		assert.EqualValues(t, 10, wc.WRID)
@@ -31,7 +31,7 @@ func TestAll(t *testing.T) {
 		break
 	}
 	next := uint64(12)
-	for wc, err := range e.cq.All(soon(t)) {
+	for wc, err := range e.cq.All(timeout(t)) {
 		require.NoError(t, err)
 		assert.Equal(t, next, wc.WRID)
 		if next++; next == 16 {
@@ -49,7 +49,7 @@ func TestAllEnds(t *testing.T) {
 	e := selfConnected(t, ibv.QPT_RC)
 	e.receive(1, 2)
 	require.NoError(t, e.qp.Drain(t.Context()))
-	ctx, cancel := context.WithCancel(soon(t))
+	ctx, cancel := context.WithCancel(timeout(t))
 	defer cancel()
 	var failed int
 	var last error
@@ -66,7 +66,7 @@ func TestAllEnds(t *testing.T) {
 	assert.ErrorIs(t, last, context.Canceled)
 
 	p := newPoller[int](t, e, 1)
-	for _, err := range e.cq.All(soon(t)) {
+	for _, err := range e.cq.All(timeout(t)) {
 		assert.ErrorIs(t, err, ErrInUse)
 	}
 	require.NoError(t, p.Close())
@@ -87,14 +87,14 @@ func TestAllPolls(t *testing.T) {
 	_, err = e.qp.PostSend(b)
 	require.NoError(t, err)
 	got := ""
-	for c, err := range p.All(soon(t)) {
+	for c, err := range p.All(timeout(t)) {
 		require.NoError(t, err)
 		require.True(t, c.Known)
 		if got += c.Value; len(got) == 2 {
 			break
 		}
 	}
-	for c, err := range p.All(soon(t)) {
+	for c, err := range p.All(timeout(t)) {
 		require.NoError(t, err)
 		got += c.Value
 		break
@@ -105,7 +105,7 @@ func TestAllPolls(t *testing.T) {
 	b.Reset()
 	b.Write(7, 0, 0).Signaled()
 	defer postLater(t, e.qp, b)()
-	for wc, err := range e.cq.All(soon(t)) {
+	for wc, err := range e.cq.All(timeout(t)) {
 		require.NoError(t, err)
 		assert.EqualValues(t, 7, wc.WRID)
 		break
@@ -115,7 +115,7 @@ func TestAllPolls(t *testing.T) {
 // postLater posts a batch after a short delay or, if the queue has a channel, when a goroutine sleeps. The returned
 // function waits for the post.
 func postLater(t *testing.T, qp *QP, b *SendBatch) func() {
-	ctx, posted := soon(t), make(chan struct{})
+	ctx, posted := timeout(t), make(chan struct{})
 	time.AfterFunc(10*time.Millisecond, func() {
 		defer close(posted)
 		for cq := qp.SendCQ(); cq.channel != nil && cq.waiters.Load() == 0; time.Sleep(time.Millisecond) {
@@ -183,7 +183,7 @@ func TestWaitProgram(t *testing.T) {
 			p, err := cq.NewPollProgram(4)
 			p = keep(t, p, err)
 			b := emptyWrites(sendBatch(t, 3, 1, 0), 5, 3)
-			ctx := soon(t)
+			ctx := timeout(t)
 			round := func() {
 				if _, err := qp.PostSend(b); err != nil {
 					t.Error(err)
@@ -229,7 +229,7 @@ func TestEvents(t *testing.T) {
 	e := selfConnected(t, ibv.QPT_RC)
 	require.NoError(t, e.cq.ReqNotify(false))
 	e.write(1, 1)
-	for cq, err := range e.channel.Events(soon(t)) {
+	for cq, err := range e.channel.Events(timeout(t)) {
 		require.NoError(t, err)
 		assert.Same(t, e.cq, cq)
 		break

@@ -41,7 +41,7 @@ func timed(t *testing.T, d *Device, qp *QP) time.Duration {
 	d.objects.remove(address(qp.c))
 	defer d.objects.add(address(qp.c), qp)
 	start := time.Now()
-	require.NoError(t, qp.Drain(soon(t)))
+	require.NoError(t, qp.Drain(timeout(t)))
 	defer d.noLastWQE.Store(false)
 	return time.Since(start)
 }

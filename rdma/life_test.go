@@ -35,10 +35,10 @@ func TestParentsWithChildren(t *testing.T) {
 		assert.ErrorContains(t, err, "needed by "+needed)
 	}
 	assert.ErrorContains(t, e.cq.Close(), "needed by "+e.qp.name+", which",
-		"named once, although its sends and its receives complete there")
+		"the queue pair is named once, although it uses the queue twice")
 	connectToSelf(t, e.qp)
 	e.write(1, 1)
-	n, err := e.cq.Wait(soon(t), e.wcs)
+	n, err := e.cq.Wait(timeout(t), e.wcs)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 
@@ -53,27 +53,27 @@ func TestParentsWithChildren(t *testing.T) {
 func TestChildCreatedDuringClose(t *testing.T) {
 	f, d, pd := fakePD(t)
 	fakeQP(t, pd)
-	plain, begun, proceed := f.Do["ibv_create_qp"], make(chan bool), make(chan bool)
+	plain, started, proceed := f.Do["ibv_create_qp"], make(chan bool), make(chan bool)
 	f.Do["ibv_create_qp"] = func(a []uintptr) uintptr {
-		begun <- true
+		started <- true
 		<-proceed
 		return plain(a)
 	}
 	queue, err := d.CreateCQ(8, nil, 0)
 	queue = keep(t, queue, err)
-	born := make(chan *QP)
+	created := make(chan *QP)
 	go func() {
-		born <- must(pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: queue.Ptr(), RecvCQ: queue.Ptr(),
+		created <- must(pd.CreateQP(&ibv.QPInitAttr{QPType: ibv.QPT_RAW_PACKET, SendCQ: queue.Ptr(), RecvCQ: queue.Ptr(),
 			Cap: ibv.QPCap{MaxSendWR: 4, MaxSendSGE: 1}}, QueueOptions{}))
 	}()
-	<-begun
+	<-started
 	closed := make(chan error)
 	go func() { closed <- queue.Close() }()
 	for queue.queue.refused() == nil {
 		goruntime.Gosched()
 	}
 	proceed <- true
-	qp := <-born
+	qp := <-created
 	assert.ErrorIs(t, <-closed, ErrInUse)
 	n, err := queue.Poll(make([]ibv.WC, 1))
 	assert.NoError(t, err)
@@ -85,7 +85,7 @@ func TestChildCreatedDuringClose(t *testing.T) {
 func TestCloseThatFails(t *testing.T) {
 	e := selfConnected(t, ibv.QPT_RC)
 	e.write(1, 1)
-	n, err := e.cq.Wait(soon(t), e.wcs)
+	n, err := e.cq.Wait(timeout(t), e.wcs)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	assert.Equal(t, 16, e.qp.SendQueue().Free(), "its slots are still tracked")
@@ -99,7 +99,7 @@ func TestCloseThatFails(t *testing.T) {
 	assert.ErrorContains(t, err, "RDMAV_ALLOW_DISASSOC_DESTROY=1")
 	e.qp.destroyFunc = end
 	e.write(2, 1)
-	n, err = e.cq.Wait(soon(t), e.wcs)
+	n, err = e.cq.Wait(timeout(t), e.wcs)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	assert.Equal(t, 16, e.qp.SendQueue().Free())

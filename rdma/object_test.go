@@ -34,7 +34,7 @@ func TestCloseAll(t *testing.T) {
 	works := func(id uint64) {
 		t.Helper()
 		e.write(id, 1)
-		n, err := e.cq.Wait(soon(t), e.wcs)
+		n, err := e.cq.Wait(timeout(t), e.wcs)
 		require.NoError(t, err)
 		require.Equal(t, 1, n)
 		require.Equal(t, id, e.wcs[0].WRID)

@@ -125,8 +125,8 @@ func (e *testQP) receive(from uint64, n int) {
 	require.NoError(e.t, err)
 }
 
-// soon returns a context with a timeout that ends hanging tests. Many goroutines on a busy machine can take 20 s.
-func soon(t testing.TB) context.Context {
+// timeout returns a context with a timeout that ends hanging tests. Many goroutines on a busy machine can take 20 s.
+func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx

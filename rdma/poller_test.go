@@ -38,7 +38,7 @@ func TestPollerRoutes(t *testing.T) {
 		seen[a], seen[b] = true, true
 		e.write(b, 1)
 		e.write(a, 1)
-		n, err := p.Wait(soon(t), dst)
+		n, err := p.Wait(timeout(t), dst)
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
 		assert.Equal(t, "b", dst[0].Value)
@@ -207,7 +207,7 @@ func TestPollerDoesNotAllocate(t *testing.T) {
 func TestPollerCloseWhileWaiting(t *testing.T) {
 	e := selfConnected(t, ibv.QPT_RC)
 	p := newPoller[int](t, e, 4)
-	ctx, cancel := context.WithCancel(soon(t))
+	ctx, cancel := context.WithCancel(timeout(t))
 	waited := make(chan error, 1)
 	go func() {
 		_, err := p.Wait(ctx, make([]Completed[int], 1))
@@ -224,7 +224,7 @@ func TestPollerCloseWhileWaiting(t *testing.T) {
 	require.NoError(t, p.Close())
 	_, err = p.Ticket(1)
 	assert.ErrorIs(t, err, ErrClosed)
-	_, err = p.Wait(soon(t), make([]Completed[int], 1))
+	_, err = p.Wait(timeout(t), make([]Completed[int], 1))
 	assert.ErrorIs(t, err, ErrClosed)
 	newPoller[int](t, e, 1)
 }
@@ -286,9 +286,9 @@ func TestPollsWhilePollerExists(t *testing.T) {
 	for name, poll := range map[string]func() (int, error){
 		"Poll":                     func() (int, error) { return e.cq.Poll(e.wcs) },
 		"Poll with an empty slice": func() (int, error) { return e.cq.Poll(nil) },
-		"Wait":                     func() (int, error) { return e.cq.Wait(soon(t), e.wcs) },
-		"WaitSolicited":            func() (int, error) { return e.cq.WaitSolicited(soon(t), e.wcs) },
-		"WaitBusy":                 func() (int, error) { return e.cq.WaitBusy(soon(t), e.wcs) },
+		"Wait":                     func() (int, error) { return e.cq.Wait(timeout(t), e.wcs) },
+		"WaitSolicited":            func() (int, error) { return e.cq.WaitSolicited(timeout(t), e.wcs) },
+		"WaitBusy":                 func() (int, error) { return e.cq.WaitBusy(timeout(t), e.wcs) },
 		"PollProgram":              func() (int, error) { _, err := e.cq.PollProgram(new(PollProgram)); return 0, err },
 	} {
 		n, err := poll()
@@ -297,7 +297,7 @@ func TestPollsWhilePollerExists(t *testing.T) {
 		assert.ErrorContains(t, err, "which receives all completions: poll or wait there", name)
 	}
 	got := make([]Completed[int], 1)
-	n, err := p.Wait(soon(t), got)
+	n, err := p.Wait(timeout(t), got)
 	require.NoError(t, err)
 	assert.Equal(t, 1, n)
 	assert.Equal(t, 7, got[0].Value)
@@ -311,14 +311,14 @@ func TestPollsWhilePollerExists(t *testing.T) {
 func TestWaitForZeroCompletions(t *testing.T) {
 	e := selfConnected(t, ibv.QPT_RC)
 	for name, wait := range map[string]func() (int, error){
-		"Wait":          func() (int, error) { return e.cq.Wait(soon(t), nil) },
-		"WaitSolicited": func() (int, error) { return e.cq.WaitSolicited(soon(t), e.wcs[:0]) },
-		"WaitBusy":      func() (int, error) { return e.cq.WaitBusy(soon(t), nil) },
+		"Wait":          func() (int, error) { return e.cq.Wait(timeout(t), nil) },
+		"WaitSolicited": func() (int, error) { return e.cq.WaitSolicited(timeout(t), e.wcs[:0]) },
+		"WaitBusy":      func() (int, error) { return e.cq.WaitBusy(timeout(t), nil) },
 		"Poller.Wait": func() (int, error) {
 			p, err := NewPoller[int](e.cq, 4)
 			require.NoError(t, err)
 			defer p.Close()
-			return p.Wait(soon(t), nil)
+			return p.Wait(timeout(t), nil)
 		},
 	} {
 		_, err := wait()

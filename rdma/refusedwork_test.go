@@ -34,7 +34,7 @@ func TestRefusedWork(t *testing.T) {
 	unlock, err := e.qp.lockDrains(drainContext{Context: context.Background()})
 	require.NoError(t, err)
 	drained := make(chan error, 1)
-	go func() { drained <- e.qp.Drain(soon(t)) }()
+	go func() { drained <- e.qp.Drain(timeout(t)) }()
 	require.Eventually(t, func() bool { return e.qp.recv.refused() != nil }, 20*time.Second, time.Millisecond)
 	refused(syscall.EBUSY, "the queue pair is being drained and rejects work requests until the drain ends: "+
 		"device or resource busy")

@@ -151,7 +151,7 @@ func TestUnreadEvents(t *testing.T) {
 	}
 	d.events.flush()
 	for i := range asyncBacklog {
-		e, err := d.Event(soon(t))
+		e, err := d.Event(timeout(t))
 		require.NoError(t, err)
 		want := AsyncEvent{Type: ibv.EVENT_PORT_ERR, Port: 1}
 		if i%2 == 1 {

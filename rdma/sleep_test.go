@@ -155,7 +155,7 @@ func TestSleepReadsChannelOnce(t *testing.T) {
 		reads++
 		return get()
 	}
-	round, end := newSleeper(e.channel, func() error { _, err := e.cq.Wait(soon(t), e.wcs); return err },
+	round, end := newSleeper(e.channel, func() error { _, err := e.cq.Wait(timeout(t), e.wcs); return err },
 		func() { e.write(1, 1) })
 	defer end()
 	const n = 100

@@ -180,8 +180,8 @@ func (s *stormer) run() {
 
 func (s *stormer) chance(of int) bool { return s.r.IntN(of) == 0 }
 
-// soon returns a context that is canceled or soon will be.
-func (s *stormer) soon() (context.Context, context.CancelFunc) {
+// timeout returns a context that is canceled or soon will be.
+func (s *stormer) timeout() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), time.Duration(s.r.IntN(500))*time.Microsecond)
 }
 

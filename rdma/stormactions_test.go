@@ -36,7 +36,7 @@ var stormActions = []func(s *stormer){
 		})
 	},
 	func(s *stormer) {
-		ctx, cancel := s.soon()
+		ctx, cancel := s.timeout()
 		defer cancel()
 		s.use(func(_ *stormSlot, q *QP) { q.Drain(ctx) })
 	},
@@ -91,7 +91,7 @@ var stormActions = []func(s *stormer){
 	},
 	(*stormer).call,
 	func(s *stormer) {
-		ctx, cancel := s.soon()
+		ctx, cancel := s.timeout()
 		defer cancel()
 		s.got([]func(*CQ, context.Context, []ibv.WC) (int, error){(*CQ).Wait, (*CQ).WaitSolicited,
 			(*CQ).WaitBusy}[s.r.IntN(3)](s.cq(), ctx, s.wcs[:1+s.r.IntN(len(s.wcs))]))
@@ -108,7 +108,7 @@ var stormActions = []func(s *stormer){
 	func(s *stormer) { s.srq.Modify(&ibv.SRQAttr{MaxWR: uint32(16 + s.r.IntN(48))}, ibv.SRQ_MAX_WR) },
 	func(s *stormer) { assert.NoError(s.t, s.cq().ReqNotify(s.chance(2))) },
 	func(s *stormer) {
-		ctx, cancel := s.soon()
+		ctx, cancel := s.timeout()
 		defer cancel()
 		if e, err := s.device.Event(ctx); err == nil {
 			_ = e.String()
@@ -205,7 +205,7 @@ func (s *stormer) call() {
 			return
 		}
 		for range 2 {
-			ctx, cancel := s.soon()
+			ctx, cancel := s.timeout()
 			_, err := call.Wait(ctx)
 			cancel()
 			if err == nil || errors.Is(err, ErrNoCompletion) {

@@ -117,7 +117,7 @@ func TestQueuesShareChannel(t *testing.T) {
 	closeAtEnd(t, pd, err)
 	channel, err := d.CreateCompChannel()
 	closeAtEnd(t, channel, err)
-	ctx := soon(t)
+	ctx := timeout(t)
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
@@ -158,7 +158,7 @@ func TestQueuesShareChannel(t *testing.T) {
 func TestCanceledWaitLosesNoCompletion(t *testing.T) {
 	e := selfConnected(t, ibv.QPT_RC)
 	n := rounds(t, 5000)
-	all := soon(t)
+	all := timeout(t)
 	var waiters sync.WaitGroup
 	var got atomic.Int64
 	for range 4 {
@@ -320,7 +320,7 @@ func TestEventsOfClosedObjects(t *testing.T) {
 	d.notify(got)
 
 	d.events.add(AsyncEvent{Type: ibv.EVENT_QP_FATAL, QP: qp}) // simulates a lookup before Close
-	got, err := d.Event(soon(t))
+	got, err := d.Event(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, qp, got.QP)
 	assert.ErrorIs(t, got.QP.Modify(&ibv.QPAttr{}, ibv.QP_STATE), ErrClosed)

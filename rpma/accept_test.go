@@ -47,13 +47,13 @@ func TestAcceptKeepsConnections(t *testing.T) {
 	r := newPair(t, options{})
 	var all sync.WaitGroup
 	for range 5 {
-		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+		request, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 		require.NoError(t, err)
 		c, err := request.Connect(nil)
 		require.NoError(t, err)
 		all.Go(func() {
 			for e := Undefined; e == Undefined || e == Established; {
-				if e, err = c.NextEvent(soon(t)); !assert.NoError(t, err) {
+				if e, err = c.NextEvent(timeout(t)); !assert.NoError(t, err) {
 					break
 				}
 			}
@@ -61,7 +61,7 @@ func TestAcceptKeepsConnections(t *testing.T) {
 		})
 	}
 	for range 2 {
-		c, err := r.ep.Accept(soon(t), nil, nil)
+		c, err := r.ep.Accept(timeout(t), nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 		ended, cancel := context.WithCancel(t.Context())
@@ -75,7 +75,7 @@ func TestAcceptKeepsConnections(t *testing.T) {
 	}
 	require.NoError(t, r.ep.Close())
 	all.Wait()
-	_, err := r.ep.Accept(soon(t), nil, nil)
+	_, err := r.ep.Accept(timeout(t), nil, nil)
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 }
 
@@ -83,15 +83,15 @@ func TestAcceptKeepsConnections(t *testing.T) {
 func TestAcceptFails(t *testing.T) {
 	r := newPair(t, options{})
 	connect := func() *Conn {
-		request, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+		request, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 		require.NoError(t, err)
 		c, err := request.Connect(nil)
 		require.NoError(t, err)
 		return c
 	}
 	for name, accept := range map[string]func() (*Conn, error){
-		"private data": func() (*Conn, error) { return r.ep.Accept(soon(t), nil, make([]byte, 197)) },
-		"queues":       func() (*Conn, error) { return r.ep.Accept(soon(t), &ConnConfig{SQSize: 1 << 30}, nil) },
+		"private data": func() (*Conn, error) { return r.ep.Accept(timeout(t), nil, make([]byte, 197)) },
+		"queues":       func() (*Conn, error) { return r.ep.Accept(timeout(t), &ConnConfig{SQSize: 1 << 30}, nil) },
 	} {
 		c := connect()
 		_, err := accept()
@@ -103,7 +103,7 @@ func TestAcceptFails(t *testing.T) {
 	c := connect()
 	accepted := make(chan error, 1)
 	go func() {
-		c, err := r.ep.Accept(soon(t), nil, nil)
+		c, err := r.ep.Accept(timeout(t), nil, nil)
 		if err == nil {
 			err = c.Close()
 		}
@@ -122,7 +122,7 @@ func TestWithdrawnRequest(t *testing.T) {
 	r := newPair(t, options{})
 	accepted := make(chan error, 1)
 	go func() {
-		c, err := r.ep.Accept(soon(t), nil, nil)
+		c, err := r.ep.Accept(timeout(t), nil, nil)
 		if err == nil {
 			err = c.Close()
 		}
@@ -144,7 +144,7 @@ func TestWithdrawnRequest(t *testing.T) {
 	for i := range all { // those that wait first
 		require.NoError(t, all[len(all)-1-i].Close())
 	}
-	c, err := r.a.peer.Connect(soon(t), r.ep.Addr().String(), nil, nil)
+	c, err := r.a.peer.Connect(timeout(t), r.ep.Addr().String(), nil, nil)
 	require.NoError(t, err)
 	assert.NoError(t, <-accepted)
 	assert.NoError(t, c.Close())

@@ -27,20 +27,20 @@ func TestPrivateData(t *testing.T) {
 
 func TestRequestPrivateData(t *testing.T) {
 	r := newPair(t, options{})
-	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	out, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	assert.Nil(t, out.PrivateData())
 	a, err := out.Connect([]byte("please"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
 	assert.Nil(t, a.PrivateData())
-	in, err := r.ep.NextConnRequest(soon(t), nil)
+	in, err := r.ep.NextConnRequest(timeout(t), nil)
 	require.NoError(t, err)
 	assert.True(t, bytes.HasPrefix(in.PrivateData(), []byte("please")))
 	require.NoError(t, in.Close())
 	assert.Equal(t, Rejected, r.event(a))
 
-	out, err = r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	out, err = r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	_, err = out.Connect([]byte(strings.Repeat("x", 57)))
 	assert.ErrorContains(t, err, "57 bytes")
@@ -53,7 +53,7 @@ func TestRequestPrivateData(t *testing.T) {
 func TestRejected(t *testing.T) {
 	r := newPair(t, options{})
 	done := make(chan error)
-	ctx := soon(t)
+	ctx := timeout(t)
 	go func() {
 		c, err := r.a.peer.Connect(ctx, r.ep.Addr().String(), nil, nil)
 		if c != nil {
@@ -76,14 +76,14 @@ func TestRejected(t *testing.T) {
 func TestTooLarge(t *testing.T) {
 	r := newPair(t, options{})
 	large := &ConnConfig{SQSize: 1 << 30}
-	_, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), large)
+	_, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), large)
 	assert.ErrorIs(t, err, ErrProvider)
-	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	out, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	c, err := out.Connect(nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
-	_, err = r.ep.NextConnRequest(soon(t), large)
+	_, err = r.ep.NextConnRequest(timeout(t), large)
 	assert.ErrorIs(t, err, ErrProvider)
 	assert.Equal(t, Rejected, r.event(c))
 }
@@ -91,7 +91,7 @@ func TestTooLarge(t *testing.T) {
 // TestNoListener checks that a request that no program receives is rejected.
 func TestNoListener(t *testing.T) {
 	r := newPair(t, options{})
-	_, err := r.a.peer.Connect(soon(t), addressB+":1", nil, nil)
+	_, err := r.a.peer.Connect(timeout(t), addressB+":1", nil, nil)
 	var event *EventError
 	require.ErrorAs(t, err, &event)
 	assert.Equal(t, Rejected, event.Event)
@@ -100,14 +100,14 @@ func TestNoListener(t *testing.T) {
 // TestListenerCloses checks that Close rejects pending requests and keeps connections.
 func TestListenerCloses(t *testing.T) {
 	r := connected(t, options{})
-	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	out, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	c, err := out.Connect(nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Close()) })
 	require.NoError(t, r.ep.Close())
 	assert.Equal(t, Rejected, r.event(c))
-	_, err = r.ep.NextConnRequest(soon(t), nil)
+	_, err = r.ep.NextConnRequest(timeout(t), nil)
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 	require.NoError(t, r.a.conn.Write(nil, 0, nil, 0, 0, Always, 1))
 	r.a.done(1)
@@ -116,12 +116,12 @@ func TestListenerCloses(t *testing.T) {
 // TestRequestOutlivesListener checks that a request can be accepted after the endpoint was closed.
 func TestRequestOutlivesListener(t *testing.T) {
 	r := newPair(t, options{})
-	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	out, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	a, err := out.Connect(nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
-	in, err := r.ep.NextConnRequest(soon(t), nil)
+	in, err := r.ep.NextConnRequest(timeout(t), nil)
 	require.NoError(t, err)
 	require.NoError(t, r.ep.Close())
 	b, err := in.Connect(nil)
@@ -134,7 +134,7 @@ func TestRequestOutlivesListener(t *testing.T) {
 // TestUnreachable checks that a peer that does not respond is unreachable after the connection manager's timeout.
 func TestUnreachable(t *testing.T) {
 	r := newPair(t, options{})
-	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	out, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	require.True(t, r.fabric.SetLink("soft1", false))
 	start := r.fabric.Now()
@@ -264,7 +264,7 @@ func TestSharedChannel(t *testing.T) {
 		require.NoError(t, r.a.conn.Recv(localMR, 0, 8, i))
 		require.NoError(t, r.b.conn.Send(remote, 0, 8, Always, i))
 		r.b.done(i)
-		q, recvs, err := r.a.conn.Wait(soon(t))
+		q, recvs, err := r.a.conn.Wait(timeout(t))
 		require.NoError(t, err)
 		require.True(t, recvs)
 		require.Same(t, r.a.conn.RecvCQ(), q)
@@ -274,7 +274,7 @@ func TestSharedChannel(t *testing.T) {
 		require.Equal(t, ibv.WC_RECV, wcs[0].Opcode)
 
 		require.NoError(t, r.a.conn.Write(nil, 0, nil, 0, 0, Always, i))
-		q, recvs, err = r.a.conn.Wait(soon(t))
+		q, recvs, err = r.a.conn.Wait(timeout(t))
 		require.NoError(t, err)
 		require.False(t, recvs)
 		n, err = q.Poll(wcs)

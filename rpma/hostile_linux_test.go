@@ -19,7 +19,7 @@ func peerAt(t *testing.T, address string) *Peer {
 	f, err := soft.New(soft.Options{Devices: []soft.DeviceOptions{{Address: netip.MustParseAddr(address), Wire: true}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, f.Close()) })
-	d, err := FindDeviceOn(soon(t), f, Local, address)
+	d, err := FindDeviceOn(timeout(t), f, Local, address)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	p, err := NewPeer(d, PeerOptions{})
@@ -40,7 +40,7 @@ func TestHostileHost(t *testing.T) {
 	connected := make(chan error, peers)
 	for range peers {
 		go func() {
-			c, err := honest.Connect(soon(t), ep.Addr().String(), nil, nil)
+			c, err := honest.Connect(timeout(t), ep.Addr().String(), nil, nil)
 			if err == nil {
 				err = c.Close()
 			}
@@ -48,7 +48,7 @@ func TestHostileHost(t *testing.T) {
 		}()
 	}
 	for range peers {
-		c, err := ep.Accept(soon(t), nil, nil)
+		c, err := ep.Accept(timeout(t), nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, <-connected)
 		require.NoError(t, c.Close())

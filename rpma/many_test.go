@@ -127,7 +127,7 @@ func TestAsync(t *testing.T) {
 		assert.ErrorIs(t, err, rdma.ErrInUse, "the connection already has an Async")
 		_, err = r.a.conn.CQ().Poll(make([]ibv.WC, 1))
 		assert.ErrorIs(t, err, rdma.ErrInUse)
-		ctx := soon(t)
+		ctx := timeout(t)
 		var all sync.WaitGroup
 		for w := range uint64(workers) {
 			all.Go(func() {
@@ -188,9 +188,9 @@ func TestAsyncMessages(t *testing.T) {
 		require.NoError(t, err)
 		sent, err := start()
 		require.NoError(t, err)
-		_, err = sent.Wait(soon(t))
+		_, err = sent.Wait(timeout(t))
 		require.NoError(t, err)
-		wc, err := recv.Wait(soon(t))
+		wc, err := recv.Wait(timeout(t))
 		require.NoError(t, err)
 		got, _ := Immediate(&wc)
 		assert.Equal(t, uint32(imm), got)
@@ -210,7 +210,7 @@ func TestAsyncRejectedOperations(t *testing.T) {
 	}
 	op, err := a.Write(to, 0, localMR, 0, 8)
 	require.NoError(t, err)
-	_, err = op.Wait(soon(t))
+	_, err = op.Wait(timeout(t))
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 }
@@ -227,13 +227,13 @@ func TestAsyncFails(t *testing.T) {
 	require.NoError(t, err)
 	write, err := async.Write(to, 0, here, 0, 8)
 	require.NoError(t, err)
-	_, err = flush.Wait(soon(t))
+	_, err = flush.Wait(timeout(t))
 	assert.ErrorContains(t, err, "PeerOptions.ReadFlush")
-	_, err = write.Wait(soon(t))
+	_, err = write.Wait(timeout(t))
 	assert.ErrorIs(t, err, &rdma.CompletionError{Status: ibv.WC_WR_FLUSH_ERR})
 	_, err = async.Write(to, 60, here, 0, 8)
 	assert.ErrorIs(t, err, ErrInvalid)
-	_, err = Op{}.Wait(soon(t))
+	_, err = Op{}.Wait(timeout(t))
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 
 	r = connected(t, options{})
@@ -248,7 +248,7 @@ func TestAsyncFails(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, ErrNoCompletion, CodeOf(err))
 	waited := make(chan error)
-	ctx := soon(t)
+	ctx := timeout(t)
 	go func() {
 		_, err := recv.Wait(ctx)
 		waited <- err
@@ -278,7 +278,7 @@ func TestAsyncNoAllocation(t *testing.T) {
 	}
 	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
-		to, ctx := remote(t, remoteMR), soon(t)
+		to, ctx := remote(t, remoteMR), timeout(t)
 		async, err := r.a.conn.NewAsync(2)
 		require.NoError(t, err)
 		for name, start := range map[string]func() (Op, error){

@@ -141,7 +141,7 @@ func TestAdvise(t *testing.T) {
 // TestAnyOrder checks that Close fails while another object needs this one, and succeeds afterwards.
 func TestAnyOrder(t *testing.T) {
 	r := newPair(t, options{})
-	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressB)
+	device, err := FindDeviceOn(timeout(t), r.fabric, Remote, addressB)
 	require.NoError(t, err)
 	p, err := NewPeer(device, PeerOptions{})
 	require.NoError(t, err)
@@ -149,7 +149,7 @@ func TestAnyOrder(t *testing.T) {
 	require.NoError(t, err)
 	srq, err := p.NewSRQ(SRQConfig{})
 	require.NoError(t, err)
-	c, err := p.NewConnRequest(soon(t), r.ep.Addr().String(), &ConnConfig{SRQ: srq})
+	c, err := p.NewConnRequest(timeout(t), r.ep.Addr().String(), &ConnConfig{SRQ: srq})
 	require.NoError(t, err)
 	for _, parent := range []interface{ Close() error }{p, srq} {
 		err := parent.Close()
@@ -158,7 +158,7 @@ func TestAnyOrder(t *testing.T) {
 	require.NoError(t, c.Close())
 	require.NoError(t, srq.Close())
 	assert.ErrorIs(t, srq.Recv(nil, 0, 0, 0), rdma.ErrClosed)
-	_, err = p.NewConnRequest(soon(t), r.ep.Addr().String(), &ConnConfig{SRQ: srq})
+	_, err = p.NewConnRequest(timeout(t), r.ep.Addr().String(), &ConnConfig{SRQ: srq})
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 	assert.ErrorIs(t, p.Close(), rdma.ErrInUse)
 	require.NoError(t, m.Close())
@@ -168,7 +168,7 @@ func TestAnyOrder(t *testing.T) {
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 	_, err = p.NewSRQ(SRQConfig{})
 	assert.ErrorIs(t, err, rdma.ErrClosed)
-	_, err = p.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	_, err = p.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	assert.ErrorIs(t, err, rdma.ErrClosed)
 	require.NoError(t, device.Close())
 	require.NoError(t, device.Close())
@@ -186,9 +186,9 @@ func TestClosedConnection(t *testing.T) {
 		require.NoError(t, c.Close())
 		require.NoError(t, c.Close())
 		_, postErr := b.Post()
-		_, eventErr := c.NextEvent(soon(t))
+		_, eventErr := c.NextEvent(timeout(t))
 		_, pollErr := c.CQ().Poll(make([]ibv.WC, 1))
-		_, waitErr := c.CQ().Wait(soon(t), make([]ibv.WC, 1))
+		_, waitErr := c.CQ().Wait(timeout(t), make([]ibv.WC, 1))
 		_, asyncErr := c.NewAsync(1)
 		for name, err := range map[string]error{
 			"read": c.Read(localMR, 0, to, 0, 8, Always, 0), "write": c.Write(to, 0, localMR, 0, 8, Always, 0),
@@ -212,7 +212,7 @@ func TestCloseDuringUse(t *testing.T) {
 	forEachProtocol(t, func(t *testing.T, r *pair) {
 		localMR, remoteMR := r.a.memory(64, everyUsage), r.b.memory(64, everyUsage)
 		to, c := remote(t, remoteMR), r.a.conn
-		ctx := soon(t)
+		ctx := timeout(t)
 		var all sync.WaitGroup
 		for _, use := range []func() error{
 			func() error { return c.Write(to, 0, localMR, 0, 8, Always, 0) },
@@ -273,12 +273,12 @@ func TestSRQ(t *testing.T) {
 					q = b.CQ()
 				}
 				if c.conn.SharedChannel {
-					got, recvs, err := b.Wait(soon(t))
+					got, recvs, err := b.Wait(timeout(t))
 					require.NoError(t, err)
 					require.True(t, recvs)
 					require.Same(t, q, got)
 				} else {
-					_, _, err := b.Wait(soon(t))
+					_, _, err := b.Wait(timeout(t))
 					assert.ErrorIs(t, err, ErrNotSharedChannel)
 				}
 				wcs := make([]ibv.WC, 1)
@@ -312,7 +312,7 @@ func TestConnConfig(t *testing.T) {
 	srq, err := r.a.peer.NewSRQ(SRQConfig{RQSize: 3, RecvCQSize: 30})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srq.Close()) })
-	_, err = r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), &ConnConfig{SRQ: srq, SharedChannel: true})
+	_, err = r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), &ConnConfig{SRQ: srq, SharedChannel: true})
 	assert.ErrorIs(t, err, ErrInvalid)
 	_, err = r.a.peer.NewSRQ(SRQConfig{RQSize: -1})
 	assert.ErrorIs(t, err, ErrInvalid)
@@ -323,19 +323,19 @@ func TestReceiveBeforeConnection(t *testing.T) {
 	r := newPair(t, options{})
 	localMR, remote := r.a.memory(8, everyUsage), r.b.memory(8, everyUsage)
 	copy(localMR.Bytes(), "first")
-	out, err := r.a.peer.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	out, err := r.a.peer.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	require.NoError(t, err)
 	a, err := out.Connect(nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, a.Close()) })
-	in, err := r.ep.NextConnRequest(soon(t), nil)
+	in, err := r.ep.NextConnRequest(timeout(t), nil)
 	require.NoError(t, err)
 	require.NoError(t, in.Recv(remote, 0, 8, 42))
 	b, err := in.Connect(nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, b.Close()) })
 	assert.ErrorIs(t, in.Recv(remote, 0, 8, 0), rdma.ErrClosed)
-	require.NoError(t, a.WaitEstablished(soon(t)))
+	require.NoError(t, a.WaitEstablished(timeout(t)))
 	require.NoError(t, a.Send(localMR, 0, 5, Always, 1))
 	wc := completion(t, b.CQ())
 	assert.Equal(t, uint64(42), wc.WRID)
@@ -347,18 +347,18 @@ func TestFindDevice(t *testing.T) {
 	r := newPair(t, options{})
 	assert.Equal(t, "soft0", r.a.device.Name())
 	for host, name := range map[string]string{addressB: "soft1", "soft1": "soft1"} {
-		d, err := FindDeviceOn(soon(t), r.fabric, Remote, host)
+		d, err := FindDeviceOn(timeout(t), r.fabric, Remote, host)
 		require.NoError(t, err)
 		assert.Equal(t, name, d.Name())
 		require.NoError(t, d.Close())
 	}
 	for _, side := range []Side{Local, Remote} {
 		for _, host := range []string{"127.0.0.77", "nobody", "::"} {
-			_, err := FindDeviceOn(soon(t), r.fabric, side, host)
+			_, err := FindDeviceOn(timeout(t), r.fabric, side, host)
 			assert.Error(t, err, host)
 		}
 	}
-	_, err := FindDeviceOn(soon(t), r.fabric, 7, addressA)
+	_, err := FindDeviceOn(timeout(t), r.fabric, 7, addressA)
 	assert.ErrorIs(t, err, ErrInvalid)
 	_, err = NewPeer(nil, PeerOptions{})
 	assert.ErrorIs(t, err, ErrInvalid)
@@ -369,11 +369,11 @@ func TestFindDevice(t *testing.T) {
 // TestOtherDevice checks that a peer connects only over its own device.
 func TestOtherDevice(t *testing.T) {
 	r := newPair(t, options{})
-	device, err := FindDeviceOn(soon(t), r.fabric, Remote, addressA) // without a source address
+	device, err := FindDeviceOn(timeout(t), r.fabric, Remote, addressA) // without a source address
 	require.NoError(t, err)
 	p, err := NewPeer(device, PeerOptions{})
 	require.NoError(t, err)
-	_, err = p.NewConnRequest(soon(t), r.ep.Addr().String(), nil)
+	_, err = p.NewConnRequest(timeout(t), r.ep.Addr().String(), nil)
 	assert.ErrorIs(t, err, ErrInvalid)
 	assert.ErrorContains(t, err, "soft1")
 	require.NoError(t, p.Close())

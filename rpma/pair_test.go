@@ -54,7 +54,7 @@ func newPair(t testing.TB, o options) *pair {
 	r := &pair{t: t, fabric: rdmatest.NewFabric(t, o.soft)}
 	r.a, r.b = r.newSide(addressA, o.a), r.newSide(addressB, o.b)
 	var err error
-	r.ep, err = r.b.peer.Listen(soon(t), addressB+":0")
+	r.ep, err = r.b.peer.Listen(timeout(t), addressB+":0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.ep.Close()) })
 	return r
@@ -63,7 +63,7 @@ func newPair(t testing.TB, o options) *pair {
 func (r *pair) newSide(address string, o PeerOptions) *side {
 	e := &side{t: r.t}
 	var err error
-	e.device, err = FindDeviceOn(soon(r.t), r.fabric, Local, address)
+	e.device, err = FindDeviceOn(timeout(r.t), r.fabric, Local, address)
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, e.device.Close()) })
 	e.peer, err = NewPeer(e.device, o)
@@ -92,12 +92,12 @@ func (r *pair) connect(o options) (a, b *Conn) {
 // handshake connects from a to b.
 func (r *pair) handshake(o options) (a, b *Conn) {
 	r.t.Helper()
-	out, err := r.a.peer.NewConnRequest(soon(r.t), r.ep.Addr().String(), o.connA)
+	out, err := r.a.peer.NewConnRequest(timeout(r.t), r.ep.Addr().String(), o.connA)
 	require.NoError(r.t, err)
 	a, err = out.Connect([]byte(o.private))
 	require.NoError(r.t, err)
 	r.t.Cleanup(func() { require.NoError(r.t, a.Close()) })
-	in, err := r.ep.NextConnRequest(soon(r.t), o.connB)
+	in, err := r.ep.NextConnRequest(timeout(r.t), o.connB)
 	require.NoError(r.t, err)
 	b, err = in.Connect([]byte(o.answer))
 	require.NoError(r.t, err)
@@ -108,7 +108,7 @@ func (r *pair) handshake(o options) (a, b *Conn) {
 // event returns the next event of a connection.
 func (r *pair) event(c *Conn) Event {
 	r.t.Helper()
-	e, err := c.NextEvent(soon(r.t))
+	e, err := c.NextEvent(timeout(r.t))
 	require.NoError(r.t, err)
 	return e
 }
@@ -135,7 +135,7 @@ func remote(t testing.TB, m *MR) *RemoteMR {
 func completion(t testing.TB, q *CQ) ibv.WC {
 	t.Helper()
 	wcs := make([]ibv.WC, 1)
-	n, err := q.Wait(soon(t), wcs)
+	n, err := q.Wait(timeout(t), wcs)
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 	return wcs[0]
@@ -150,8 +150,8 @@ func (e *side) done(id uint64) ibv.WC {
 	return wc
 }
 
-// soon returns a context whose timeout suffices on a busy machine.
-func soon(t testing.TB) context.Context {
+// timeout returns a context whose timeout suffices on a busy machine.
+func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx

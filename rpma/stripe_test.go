@@ -40,19 +40,19 @@ func TestStripe(t *testing.T) {
 		for _, length := range []uint64{0, 1, 999, 1000, 1001, 12345, size - 7} {
 			clear(remoteMR.Bytes())
 			clear(back.Bytes())
-			require.NoError(t, s.Write(soon(t), to, 3, localMR, 7, length))
+			require.NoError(t, s.Write(timeout(t), to, 3, localMR, 7, length))
 			flushes := s.lanes[lanes-1].conn.sends.flushes
-			require.NoError(t, s.Flush(soon(t), to, 3, length, Visibility))
+			require.NoError(t, s.Flush(timeout(t), to, 3, length, Visibility))
 			assert.Equal(t, flushes+1, s.lanes[lanes-1].conn.sends.flushes, "each connection flushes its own writes")
 			want := append(make([]byte, 3), localMR.Bytes()[7:7+length]...)
 			assert.True(t, bytes.Equal(want, remoteMR.Bytes()[:len(want)]), length)
 			assert.True(t, bytes.Equal(make([]byte, size-len(want)), remoteMR.Bytes()[len(want):]), length)
-			require.NoError(t, s.Read(soon(t), back, 5, to, 3, length))
+			require.NoError(t, s.Read(timeout(t), back, 5, to, 3, length))
 			assert.True(t, bytes.Equal(localMR.Bytes()[7:7+length], back.Bytes()[5:5+length]), length)
 		}
-		assert.ErrorIs(t, s.Write(soon(t), to, 1, localMR, 0, size), ErrInvalid)
-		assert.ErrorIs(t, s.Read(soon(t), back, 1, to, 0, size), ErrInvalid)
-		assert.ErrorIs(t, s.Write(soon(t), nil, 0, localMR, 0, 0), ErrInvalid)
+		assert.ErrorIs(t, s.Write(timeout(t), to, 1, localMR, 0, size), ErrInvalid)
+		assert.ErrorIs(t, s.Read(timeout(t), back, 1, to, 0, size), ErrInvalid)
+		assert.ErrorIs(t, s.Write(timeout(t), nil, 0, localMR, 0, 0), ErrInvalid)
 		require.NoError(t, s.Close())
 		require.NoError(t, s.Close())
 	}
@@ -72,9 +72,9 @@ func TestStripeFails(t *testing.T) {
 	err = s.Write(ended, to, 0, localMR, 0, 4096)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, ErrNoCompletion, CodeOf(err))
-	require.NoError(t, s.Write(soon(t), to, 0, localMR, 0, 4096))
+	require.NoError(t, s.Write(timeout(t), to, 0, localMR, 0, 4096))
 	require.True(t, r.fabric.SetLink("soft1", false))
-	err = s.Write(soon(t), to, 0, localMR, 0, 4096)
+	err = s.Write(timeout(t), to, 0, localMR, 0, 4096)
 	assert.ErrorIs(t, err, &rdma.CompletionError{Status: ibv.WC_RETRY_EXC_ERR})
 	assert.Equal(t, ErrProvider, CodeOf(err))
 	for _, op := range s.ops {
@@ -82,7 +82,7 @@ func TestStripeFails(t *testing.T) {
 	}
 	require.True(t, r.fabric.SetLink("soft1", true))
 	require.NoError(t, conns[1].Close())
-	err = s.Write(soon(t), to, 0, localMR, 0, 4096)
+	err = s.Write(timeout(t), to, 0, localMR, 0, 4096)
 	assert.Error(t, err)
 	require.NoError(t, s.Close())
 
@@ -111,8 +111,8 @@ func TestStripeAfterFailure(t *testing.T) {
 	wrong.rkey++
 	s.ops[1], err = s.lanes[1].Write(&wrong, 0, localMR, 0, 8)
 	require.NoError(t, err)
-	require.NoError(t, s.Write(soon(t), to, 0, localMR, 0, 64), "uses only the other connection")
-	assert.Error(t, s.Flush(soon(t), to, 0, 64, Visibility), "the connection is broken")
+	require.NoError(t, s.Write(timeout(t), to, 0, localMR, 0, 64), "uses only the other connection")
+	assert.Error(t, s.Flush(timeout(t), to, 0, 64, Visibility), "the connection is broken")
 	require.NoError(t, s.Close())
 }
 
@@ -123,7 +123,7 @@ func TestStripeNoAllocation(t *testing.T) {
 	}
 	r := newPair(t, options{})
 	localMR, remoteMR := r.a.memory(4096, everyUsage), r.b.memory(4096, everyUsage)
-	to, ctx := remote(t, remoteMR), soon(t)
+	to, ctx := remote(t, remoteMR), timeout(t)
 	s, err := NewStripe(64, striped(t, r, 2, options{})...)
 	require.NoError(t, err)
 	assert.Zero(t, testing.AllocsPerRun(20, func() {

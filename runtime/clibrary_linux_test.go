@@ -23,7 +23,7 @@ var (
 	calls    = &runtime.Library{Name: "calls", SOName: "calls.so", Project: "rdma-core"}
 	versions = &runtime.Library{Name: "versions", SOName: "versions.so"}
 
-	libraries string // the directory they are in
+	libraries string // directory of the compiled libraries
 )
 
 func pathOf(file string) string { return filepath.Join(libraries, file) }
@@ -97,7 +97,7 @@ func cfunc(t testing.TB, name string) uintptr {
 
 func function(name string) *runtime.Function { return &runtime.Function{Library: calls, Name: name} }
 
-// child runs one test in a child process with GOVERBS_TEST_CHILD set to what, and returns its output and its exit
+// child runs one test in a child process with GOVERBS_TEST_CHILD set to name, and returns its output and its exit
 // error.
 func child(t *testing.T, test, name string) (string, error) {
 	t.Helper()

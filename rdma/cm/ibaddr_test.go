@@ -83,7 +83,7 @@ func TestSoftHasNoIB(t *testing.T) {
 	for name, err := range map[string]error{
 		"rdma_bind_addr: ID ib[fe80::1]:0x1061d2f pkey 0xffff: no port with link layer InfiniBand": id.BindIB(local),
 		"rdma_bind_addr: ID ib[::]:0x1060000 pkey 0xffff: no port with link layer InfiniBand":      id.BindIB(zeros),
-		"no active port in the partition and subnet of ib[fe80::2]": id.ResolveIBAddr(soon(t), &local, peer,
+		"no active port in the partition and subnet of ib[fe80::2]": id.ResolveIBAddr(timeout(t), &local, peer,
 			time.Second),
 	} {
 		assert.ErrorIs(t, err, syscall.ENODEV)
@@ -93,16 +93,16 @@ func TestSoftHasNoIB(t *testing.T) {
 	assert.False(t, passiveChannel)
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 	assert.ErrorContains(t, id.BindIB(local), "already bound")
-	assert.ErrorIs(t, id.ResolveIBAddr(soon(t), nil, peer, time.Second), syscall.EINVAL)
+	assert.ErrorIs(t, id.ResolveIBAddr(timeout(t), nil, peer, time.Second), syscall.EINVAL)
 	_, passiveChannel = id.PeerIBAddr()
 	assert.False(t, passiveChannel)
 
 	datagrams, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
 	require.NoError(t, err)
 	group := NewIBAddr(gid("ff12:401b::1"), rdmacm.PS_UDP, 0)
-	_, _, err = datagrams.JoinIB(soon(t), group)
+	_, _, err = datagrams.JoinIB(timeout(t), group)
 	assert.ErrorIs(t, err, syscall.EINVAL)
-	_, _, err = datagrams.JoinIBEx(soon(t), group, rdmacm.MC_JOIN_FLAG_FULLMEMBER)
+	_, _, err = datagrams.JoinIBEx(timeout(t), group, rdmacm.MC_JOIN_FLAG_FULLMEMBER)
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.Error(t, datagrams.LeaveIB(group))
 }
@@ -162,7 +162,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		"a source to start at": {"", "", Hints{Flags: rdmacm.RAI_PASSIVE, Family: rdmacm.AF_IB, SourceIB: &local}, &local,
 			nil},
 	} {
-		info, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
+		info, err := GetAddrInfoOn(timeout(t), f, c.node, c.service, c.hints)
 		require.NoError(t, err, name)
 		for _, end := range []struct {
 			want *IBAddr
@@ -178,7 +178,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		assert.False(t, info.Source().IsValid() || info.Destination().IsValid(), name)
 		assert.Nil(t, info.Route(), name)
 		assert.Nil(t, info.Connect(), name)
-		_, err = CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
+		_, err = CreateEP(timeout(t), info, nil, nil, rdma.QueueOptions{})
 		assert.ErrorIs(t, err, syscall.ENODEV, name)
 		assert.ErrorContains(t, err, "no InfiniBand device has a route to the address", name)
 		info.Close()
@@ -189,7 +189,7 @@ func TestSoftHintsOfIB(t *testing.T) {
 		assert.Nil(t, info.Route())
 		assert.Nil(t, info.Connect())
 	}
-	info, err := GetAddrInfoOn(soon(t), f, "127.0.0.1", "1", Hints{Family: rdmacm.AF_IB})
+	info, err := GetAddrInfoOn(timeout(t), f, "127.0.0.1", "1", Hints{Family: rdmacm.AF_IB})
 	require.NoError(t, err, "without the flags, the family does not apply to names")
 	assert.Equal(t, "127.0.0.1:1", info.Destination().String())
 	info.Close()
@@ -205,10 +205,10 @@ func TestSoftHintsOfIB(t *testing.T) {
 		"or an AF_IB address":              {"", Hints{Destination: ip, DestinationIB: &local}},
 		`there is no network interface "x`: {"", Hints{Destination: netip.MustParseAddrPort("[fe80::1%xyz0]:1")}},
 	} {
-		_, err := GetAddrInfoOn(soon(t), f, c.node, "7", c.hints)
+		_, err := GetAddrInfoOn(timeout(t), f, c.node, "7", c.hints)
 		assert.ErrorIs(t, err, syscall.EINVAL)
 		assert.ErrorContains(t, err, expected)
-		assert.ErrorContains(t, newSoftID(t, f, rdmacm.PS_TCP).ResolveAddrInfo(soon(t), c.node, "7", c.hints), expected)
+		assert.ErrorContains(t, newSoftID(t, f, rdmacm.PS_TCP).ResolveAddrInfo(timeout(t), c.node, "7", c.hints), expected)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestSoftPreface(t *testing.T) {
 	s.listen(1)
 	id := s.resolved()
 	id.preface = 36
-	err := id.Connect(soon(t), nil, make([]byte, 21))
+	err := id.Connect(timeout(t), nil, make([]byte, 21))
 	assert.ErrorContains(t, err, "21 bytes of private data exceed the maximum of this service (connected), 20")
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }

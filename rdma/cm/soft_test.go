@@ -27,13 +27,13 @@ func keep[T interface{ Close() error }](t testing.TB, o T, err error) T {
 	return o
 }
 
-// tooLong is a timeout for steps that hang. It is long enough for a busy machine.
-const tooLong = time.Minute
+// stepTimeout is the time after which a step is considered to hang. It is long enough for a busy machine.
+const stepTimeout = time.Minute
 
-// soon returns a context with the timeout tooLong.
-func soon(t testing.TB) context.Context {
+// timeout returns a context with the timeout stepTimeout.
+func timeout(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), tooLong)
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -52,7 +52,7 @@ func TestSoftwareDevice(t *testing.T) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		id, e, err := l.GetRequest(soon(t))
+		id, e, err := l.GetRequest(timeout(t))
 		if !assert.NoError(t, err) {
 			return
 		}
@@ -62,35 +62,35 @@ func TestSoftwareDevice(t *testing.T) {
 		mr, err := id.RegMsgs(make([]byte, 16))
 		assert.NoError(t, err)
 		assert.NoError(t, id.PostRecv(1, mr.Bytes(), mr))
-		assert.NoError(t, id.Accept(soon(t), nil, []byte("welcome")))
-		wc, err := id.GetRecvComp(soon(t))
+		assert.NoError(t, id.Accept(timeout(t), nil, []byte("welcome")))
+		wc, err := id.GetRecvComp(timeout(t))
 		assert.NoError(t, err)
 		assert.Equal(t, "ping", string(mr.Bytes()[:wc.ByteLen]))
 		assert.NoError(t, id.PostSend(2, []byte("pong"), nil, ibv.SEND_INLINE))
-		_, err = id.GetSendComp(soon(t))
+		_, err = id.GetSendComp(timeout(t))
 		assert.NoError(t, err)
-		assert.NoError(t, id.Disconnect(soon(t)))
+		assert.NoError(t, id.Disconnect(timeout(t)))
 		assert.NoError(t, id.QP().Close())
 		assert.NoError(t, mr.Close())
 		assert.NoError(t, id.Close())
 	}()
 	id, err := CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, id, err)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
-	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	require.NoError(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
+	require.NoError(t, id.ResolveRoute(timeout(t), time.Second))
 	_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
 	require.NoError(t, err)
 	mr, err := id.RegMsgs(make([]byte, 16))
 	require.NoError(t, err)
 	require.NoError(t, id.PostRecv(3, mr.Bytes(), mr))
-	e, err := id.ConnectEvent(soon(t), nil, []byte("hello"))
+	e, err := id.ConnectEvent(timeout(t), nil, []byte("hello"))
 	require.NoError(t, err)
 	assert.Equal(t, "welcome", string(e.PrivateData[:7]))
 	require.NoError(t, id.PostSend(4, []byte("ping"), nil, ibv.SEND_INLINE))
-	wc, err := id.GetRecvComp(soon(t))
+	wc, err := id.GetRecvComp(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, "pong", string(mr.Bytes()[:wc.ByteLen]))
-	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, id.Disconnect(timeout(t)))
 	<-served
 	require.NoError(t, id.QP().Close())
 	require.NoError(t, mr.Close())
@@ -116,26 +116,26 @@ func TestPrivateDataOfParameters(t *testing.T) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		id, e, err := l.GetRequest(soon(t))
+		id, e, err := l.GetRequest(timeout(t))
 		if !assert.NoError(t, err) {
 			return
 		}
 		assert.Equal(t, "asked", string(e.PrivateData[:5]))
 		_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
 		assert.NoError(t, err)
-		assert.NoError(t, id.Accept(soon(t), with("answered"), nil))
-		assert.NoError(t, id.Disconnect(soon(t)))
+		assert.NoError(t, id.Accept(timeout(t), with("answered"), nil))
+		assert.NoError(t, id.Disconnect(timeout(t)))
 		assert.NoError(t, id.Close())
 	}()
 	id, err := CreateIDOn(f, rdmacm.PS_TCP)
 	keep(t, id, err)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
-	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	require.NoError(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
+	require.NoError(t, id.ResolveRoute(timeout(t), time.Second))
 	_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
 	require.NoError(t, err)
-	e, err := id.ConnectEvent(soon(t), with("asked"), nil)
+	e, err := id.ConnectEvent(timeout(t), with("asked"), nil)
 	require.NoError(t, err)
 	assert.Equal(t, "answered", string(e.PrivateData[:8]))
-	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, id.Disconnect(timeout(t)))
 	<-served
 }

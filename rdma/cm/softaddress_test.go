@@ -115,7 +115,7 @@ func TestSoftTwoDevices(t *testing.T) {
 	sent, err := s.client.RegMsgs([]byte("12345678"))
 	require.NoError(t, err)
 	require.NoError(t, s.client.PostSend(2, sent.Bytes(), sent, 0))
-	wc, err := s.peer.GetRecvComp(soon(t))
+	wc, err := s.peer.GetRecvComp(timeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.Equal(t, "12345678", string(got.Bytes()))
@@ -133,11 +133,11 @@ func TestSoftAttributes(t *testing.T) {
 	keep(t, id, err)
 	require.NoError(t, id.SetToS(0x20))
 	require.NoError(t, id.SetAckTimeout(9))
-	require.NoError(t, id.ResolveAddr(soon(t), s.local, s.remote, time.Second))
+	require.NoError(t, id.ResolveAddr(timeout(t), s.local, s.remote, time.Second))
 	s.event(s.activeChannel, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
 	require.NoError(t, err, "as on Linux, even before the attributes are known")
-	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	require.NoError(t, id.ResolveRoute(timeout(t), time.Second))
 	s.event(s.activeChannel, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	path := id.C().Route.PathRec.Deref()
 	assert.EqualValues(t, ibv.MTU_1024, path.MTU)
@@ -145,13 +145,13 @@ func TestSoftAttributes(t *testing.T) {
 	assert.EqualValues(t, 0x20, path.TrafficClass)
 	s.withQP(id)
 	require.NoError(t,
-		id.Connect(soon(t), &rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 2, RetryCount: 5,
+		id.Connect(timeout(t), &rdmacm.ConnParam{ResponderResources: 3, InitiatorDepth: 2, RetryCount: 5,
 			RNRRetryCount: 6}, nil))
 	_, _, err = id.InitQPAttr(ibv.QPS_RTR)
 	assert.ErrorIs(t, err, syscall.EINVAL, "the peer has not answered")
 	other := s.request()
 	require.NoError(t,
-		other.Accept(soon(t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 4}, nil))
+		other.Accept(timeout(t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1, RNRRetryCount: 4}, nil))
 	s.event(s.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	rtr, _, err := id.InitQPAttr(ibv.QPS_RTR)
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestSoftNames(t *testing.T) {
 		{"", "7471", Hints{Flags: rdmacm.RAI_PASSIVE, Family: afInet6}, "[::]:7471", ""},
 		{"10.0.0.1", "1", Hints{Source: netip.MustParseAddrPort("127.0.0.1:5")}, "127.0.0.1:5", "10.0.0.1:1"},
 	} {
-		a, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
+		a, err := GetAddrInfoOn(timeout(t), f, c.node, c.service, c.hints)
 		require.NoError(t, err, "%+v", c)
 		for name, got := range map[string]netip.AddrPort{c.source: a.Source(), c.to: a.Destination()} {
 			if name == "" {
@@ -214,7 +214,7 @@ func TestSoftNames(t *testing.T) {
 		{"soft0", "http", Hints{}, "unknown service"},
 		{"soft0", "1", Hints{Family: 99}, "the address family is not supported"},
 	} {
-		_, err := GetAddrInfoOn(soon(t), f, c.node, c.service, c.hints)
+		_, err := GetAddrInfoOn(timeout(t), f, c.node, c.service, c.hints)
 		assert.ErrorContains(t, err, c.says, "%+v", c)
 	}
 	assert.Empty(t, f.Resources())
@@ -272,12 +272,12 @@ func TestSoftNonlocalAddresses(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	id := newSoftID(t, f, rdmacm.PS_UDP)
 	assert.ErrorContains(t, id.Bind(netip.AddrPort{}), "the address is not valid")
-	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.AddrPort{}, time.Second),
+	assert.ErrorContains(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, netip.AddrPort{}, time.Second),
 		"the peer's address is not valid")
 	require.NoError(t, id.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
-	assert.ErrorContains(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("[fe80::1%nowhere]:1"),
+	assert.ErrorContains(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, netip.MustParseAddrPort("[fe80::1%nowhere]:1"),
 		time.Second), `there is no network interface "nowhere"`)
-	_, _, err := id.Join(soon(t), netip.AddrPort{})
+	_, _, err := id.Join(timeout(t), netip.AddrPort{})
 	assert.ErrorContains(t, err, "the group's address is not valid")
 	assert.ErrorIs(t, err, syscall.EINVAL)
 }
@@ -293,17 +293,17 @@ func TestSoftSourceInUse(t *testing.T) {
 	require.NoError(t, owner.Bind(source))
 	const names = "source 127.0.0.1:7000: used by an ID that is bound to 127.0.0.1:7000 on soft0"
 	id := newIDOn(t, f)
-	err = id.ResolveAddr(soon(t), source, netip.MustParseAddrPort("127.0.0.2:7471"), time.Second)
+	err = id.ResolveAddr(timeout(t), source, netip.MustParseAddrPort("127.0.0.2:7471"), time.Second)
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, names)
-	err = newIDOn(t, f).ResolveAddr(soon(t), netip.MustParseAddrPort("192.0.2.1:0"), l.LocalAddr(), time.Second)
+	err = newIDOn(t, f).ResolveAddr(timeout(t), netip.MustParseAddrPort("192.0.2.1:0"), l.LocalAddr(), time.Second)
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	assert.ErrorContains(t, err, "source 192.0.2.1:0: not an address of this machine")
 
-	list, err := GetAddrInfoOn(soon(t), f, "127.0.0.2", "7471", Hints{Source: source})
+	list, err := GetAddrInfoOn(timeout(t), f, "127.0.0.2", "7471", Hints{Source: source})
 	require.NoError(t, err)
 	defer list.Close()
-	_, err = CreateEP(soon(t), list, nil, nil, rdma.QueueOptions{})
+	_, err = CreateEP(timeout(t), list, nil, nil, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.ErrorContains(t, err, "127.0.0.1:7000 is in use")
 }

@@ -24,8 +24,8 @@ func TestSoftUnusedAddress(t *testing.T) {
 	const hint = "perhaps no process has a device at 127.0.32.2: start the listener there, on an adapter or with " +
 		"GOVERBS_DEVICE=soft@127.0.32.2, and allow UDP port 4791 in firewalls"
 	id := newSoftID(t, f, rdmacm.PS_TCP)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.32.2:1"), time.Second))
-	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	require.NoError(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.32.2:1"), time.Second))
+	require.NoError(t, id.ResolveRoute(timeout(t), time.Second))
 	_, err := id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
@@ -39,12 +39,12 @@ func TestSoftUnusedAddress(t *testing.T) {
 func TestSoftUnreachableHint(t *testing.T) {
 	s := newTestbedOn(t, rdmacm.PS_TCP, soft.Options{Virtual: true})
 	id := newSoftID(t, s.f, rdmacm.PS_TCP)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.2:1"), time.Second))
-	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	require.NoError(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.2:1"), time.Second))
+	require.NoError(t, id.ResolveRoute(timeout(t), time.Second))
 	_, err := id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
 	require.NoError(t, err)
 	s.f.SetLink("soft1", false)
-	err = id.Connect(soon(t), nil, nil)
+	err = id.Connect(timeout(t), nil, nil)
 	var event *EventError
 	require.ErrorAs(t, err, &event)
 	assert.Equal(t, rdmacm.CM_EVENT_UNREACHABLE, event.Event.Type)

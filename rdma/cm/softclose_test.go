@@ -24,16 +24,16 @@ func full(s *testbed) *ID {
 	s.t.Helper()
 	s.listen(1)
 	id := newSoftID(s.t, s.f, rdmacm.PS_TCP)
-	require.NoError(s.t, id.ResolveAddr(soon(s.t), s.local, s.remote, time.Second))
-	require.NoError(s.t, id.ResolveRoute(soon(s.t), time.Second))
+	require.NoError(s.t, id.ResolveAddr(timeout(s.t), s.local, s.remote, time.Second))
+	require.NoError(s.t, id.ResolveRoute(timeout(s.t), time.Second))
 	_, err := id.CreateSRQ(nil, ibv.SRQAttr{MaxWR: 8, MaxSGE: 1}, rdma.QueueOptions{})
 	require.NoError(s.t, err)
 	s.withQP(id)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { assert.NoError(s.t, id.Connect(soon(s.t), nil, nil)) })
+	wg.Go(func() { assert.NoError(s.t, id.Connect(timeout(s.t), nil, nil)) })
 	s.peer = s.request()
-	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
+	require.NoError(s.t, s.peer.Accept(timeout(s.t), nil, nil))
 	s.event(s.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	return id
 }
@@ -94,12 +94,12 @@ func TestSoftCloseInUse(t *testing.T) {
 			require.NoError(t, err)
 			var waits sync.WaitGroup
 			waits.Go(func() {
-				e, err := id.Event(soon(t))
+				e, err := id.Event(timeout(t))
 				assert.NoError(t, err)
 				assert.EqualValues(t, 7, e.Arg)
 			})
 			waits.Go(func() {
-				wc, err := id.GetRecvComp(soon(t))
+				wc, err := id.GetRecvComp(timeout(t))
 				assert.NoError(t, err)
 				assert.EqualValues(t, 5, wc.WRID)
 			})
@@ -148,11 +148,11 @@ func TestSoftCloseKeepsRequests(t *testing.T) {
 	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.2:0")))
 	require.NoError(t, l.Listen(0))
 	from := requesting(t, f, ch, l.LocalAddr())
-	require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "the request is queued first")
+	require.NoError(t, l.ResolveAddrInfo(timeout(t), "127.0.0.1", "7471", Hints{}), "the request is queued first")
 	mr, err := l.RegMsgs(make([]byte, 8))
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Close(), rdma.ErrInUse)
-	request, _, err := l.GetRequest(soon(t))
+	request, _, err := l.GetRequest(timeout(t))
 	keep(t, request, err)
 	assert.Equal(t, from.LocalAddr(), request.PeerAddr())
 	require.NoError(t, mr.Close())
@@ -172,7 +172,7 @@ func TestSoftCloseKeepsGroups(t *testing.T) {
 		attr.QPType = ibv.QPT_UD
 		_, err = id.CreateQP(nil, &attr, rdma.QueueOptions{})
 		require.NoError(t, err)
-		_, _, err = id.Join(soon(t), group)
+		_, _, err = id.Join(timeout(t), group)
 		require.NoError(t, err)
 	}
 	mr, err := ids[0].RegMsgs(make([]byte, 8))

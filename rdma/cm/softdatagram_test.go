@@ -51,11 +51,11 @@ func TestSoftSeparateFamilies(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, l.Listen(1))
 		id := newSoftID(t, f, rdmacm.PS_TCP)
-		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort(other), time.Second))
-		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		require.NoError(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, netip.MustParseAddrPort(other), time.Second))
+		require.NoError(t, id.ResolveRoute(timeout(t), time.Second))
 		_, err = id.CreateQP(nil, &softAttr, rdma.QueueOptions{})
 		require.NoError(t, err)
-		assert.ErrorIs(t, id.Connect(soon(t), nil, nil), syscall.ECONNREFUSED)
+		assert.ErrorIs(t, id.Connect(timeout(t), nil, nil), syscall.ECONNREFUSED)
 	}
 }
 
@@ -65,7 +65,7 @@ func TestSoftReplyAfterDisconnect(t *testing.T) {
 	s.listen(1)
 	id := s.requested()
 	other := s.request()
-	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Accept(timeout(t), nil, nil))
 	require.NoError(t, other.Close())
 	e := s.event(s.activeChannel, rdmacm.CM_EVENT_CONNECT_ERROR)
 	assert.Negative(t, e.Status)

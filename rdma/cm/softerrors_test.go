@@ -42,23 +42,23 @@ func TestSoftErrorsNameID(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 
-	refused(id.ResolveRoute(soon(t), time.Second), "rdma_resolve_route: unbound ID: address not resolved")
+	refused(id.ResolveRoute(timeout(t), time.Second), "rdma_resolve_route: unbound ID: address not resolved")
 	err = id.ResolveAddr(ended, none, at, time.Second)
 	refused(err, "rdma_resolve_addr: ID to 127.0.0.1:7471: context canceled")
 	assert.ErrorIs(t, err, context.Canceled)
-	err = id.ResolveAddr(soon(t), none, unreachable, time.Second)
+	err = id.ResolveAddr(timeout(t), none, unreachable, time.Second)
 	refused(err, "rdma_resolve_addr: ID to 192.0.2.9:7: RDMA_CM_EVENT_ADDR_ERROR: no device has the address")
 	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 
 	id = newIDOn(t, f)
-	require.NoError(t, id.ResolveAddr(soon(t), none, at, time.Second))
-	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
-	refused(id.Connect(soon(t), nil, nil), " to 127.0.0.1:7471: no queue pair: call CreateQP first, or set")
+	require.NoError(t, id.ResolveAddr(timeout(t), none, at, time.Second))
+	require.NoError(t, id.ResolveRoute(timeout(t), time.Second))
+	refused(id.Connect(timeout(t), nil, nil), " to 127.0.0.1:7471: no queue pair: call CreateQP first, or set")
 	_, err = id.CreateQP(nil, nil, rdma.QueueOptions{})
 	refused(err, " to 127.0.0.1:7471: the attributes are nil")
 	_, err = id.CreateQP(nil, &ibv.QPInitAttr{}, rdma.QueueOptions{})
 	require.NoError(t, err)
-	err = id.Connect(soon(t), nil, nil)
+	err = id.Connect(timeout(t), nil, nil)
 	refused(err, " to 127.0.0.1:7471: RDMA_CM_EVENT_REJECTED: no listener in this process, and soft0 "+
 		"reaches no other; to connect processes, give each a device soft@ADDRESS")
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
@@ -67,7 +67,7 @@ func TestSoftErrorsNameID(t *testing.T) {
 	for _, err := range []error{
 		id.PostSend(1, []byte("x"), nil, 0), id.PostRecv(1, []byte("x"), nil),
 		id.PostRead(1, []byte("x"), nil, 0, 0, 0),
-		id.PostUDSend(1, []byte("x"), nil, 0, nil, 0), id.Connect(soon(t), nil, nil), id.Listen(1),
+		id.PostUDSend(1, []byte("x"), nil, 0, nil, 0), id.Connect(timeout(t), nil, nil), id.Listen(1),
 	} {
 		refused(err, ": "+name+" on soft0: closed")
 		assert.ErrorIs(t, err, rdma.ErrClosed)
@@ -77,7 +77,7 @@ func TestSoftErrorsNameID(t *testing.T) {
 	require.NoError(t, id.Listen(1))
 	assert.True(t, id.LocalAddr().Addr().IsUnspecified())
 	assert.NotZero(t, id.LocalAddr().Port())
-	refused(id.ResolveAddr(soon(t), none, at, time.Second), "the ID is listening")
+	refused(id.ResolveAddr(timeout(t), none, at, time.Second), "the ID is listening")
 	_, _, err = id.GetRequest(ended)
 	refused(err, "rdma_get_request: ID 0.0.0.0:")
 	_, err = id.Event(ended)
@@ -124,14 +124,14 @@ func TestSoftAcceptCanceled(t *testing.T) {
 	l, client := newIDOn(t, f), newIDOn(t, f)
 	require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.2:7471")))
 	require.NoError(t, l.Listen(1))
-	require.NoError(t, client.ResolveAddr(soon(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
-	require.NoError(t, client.ResolveRoute(soon(t), time.Second))
+	require.NoError(t, client.ResolveAddr(timeout(t), netip.AddrPort{}, l.LocalAddr(), time.Second))
+	require.NoError(t, client.ResolveRoute(timeout(t), time.Second))
 	// without a queue pair, the ID does not confirm until Establish is called
 	param := DefaultConnParam()
 	param.QPNum = 77
 	require.NoError(t, client.Migrate(keepChannel(t, f)))
-	require.NoError(t, client.Connect(soon(t), &param, nil))
-	request, _, err := l.GetRequest(soon(t))
+	require.NoError(t, client.Connect(timeout(t), &param, nil))
+	request, _, err := l.GetRequest(timeout(t))
 	require.NoError(t, err)
 	keep(t, request, nil)
 	_, err = request.CreateQP(nil, &ibv.QPInitAttr{}, rdma.QueueOptions{})
@@ -146,7 +146,7 @@ func TestSoftAcceptCanceled(t *testing.T) {
 	assert.Contains(t, verb.Object, "127.0.0.2:7471")
 	assert.Equal(t, ibv.QPS_RTS, request.QP().State())
 	require.NoError(t, client.Establish())
-	e, err := request.Event(soon(t))
+	e, err := request.Event(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, rdmacm.CM_EVENT_ESTABLISHED, e.Type)
 	require.NoError(t, client.Close())
@@ -165,14 +165,14 @@ func TestSoftPassivePeerLoss(t *testing.T) {
 	require.NoError(t, b.Migrate(nil))
 	require.NoError(t, ma.Close())
 	require.NoError(t, a.Close())
-	e, err := b.Event(soon(t))
+	e, err := b.Event(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, e.Type)
 	n, err := b.QP().RecvCQ().Poll(make([]ibv.WC, 1))
 	require.NoError(t, err)
 	assert.Zero(t, n, "receives stay posted")
-	require.NoError(t, b.Disconnect(soon(t)))
-	wc, err := b.GetRecvComp(soon(t))
+	require.NoError(t, b.Disconnect(timeout(t)))
+	wc, err := b.GetRecvComp(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, ibv.WC_WR_FLUSH_ERR, wc.Status)
 	assert.EqualValues(t, 7, wc.WRID)
@@ -185,7 +185,7 @@ func TestSoftPassivePeerLoss(t *testing.T) {
 func TestSoftEventsAreErrors(t *testing.T) {
 	s := newTestbed(t, rdmacm.PS_TCP)
 	id := s.withQP(s.resolved())
-	require.NoError(t, id.Connect(soon(t), nil, nil)) // no listener
+	require.NoError(t, id.Connect(timeout(t), nil, nil)) // no listener
 	err := s.event(s.activeChannel, rdmacm.CM_EVENT_REJECTED).Err("rdma_connect")
 	var rejected *EventError
 	require.ErrorAs(t, err, &rejected)

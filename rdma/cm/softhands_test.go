@@ -98,7 +98,7 @@ func TestSoftIDUsedConcurrently(t *testing.T) {
 	for seed := range uint64(30) {
 		f, err := soft.New(soft.Options{CMResponse: 50 * time.Millisecond})
 		require.NoError(t, err)
-		h := &workers{f: f, at: netip.MustParseAddrPort("127.0.0.2:7000"), attr: softAttr, ctx: soon(t)}
+		h := &workers{f: f, at: netip.MustParseAddrPort("127.0.0.2:7000"), attr: softAttr, ctx: timeout(t)}
 		h.ch, err = CreateEventChannelOn(f)
 		require.NoError(t, err)
 		ps := rdmacm.PS_TCP
@@ -143,8 +143,8 @@ func TestSoftMigrateToOwnChannel(t *testing.T) {
 	keep(t, id, err)
 	require.NoError(t, id.Migrate(ch))
 	assert.ErrorIs(t, ch.Close(), rdma.ErrInUse)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:1"), time.Second))
-	e, err := ch.Event(soon(t))
+	require.NoError(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:1"), time.Second))
+	e, err := ch.Event(timeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, rdmacm.CM_EVENT_ADDR_RESOLVED, e.Type)
 	assert.Same(t, id, e.ID)
@@ -161,7 +161,7 @@ func TestSoftMigrateWhileWaiting(t *testing.T) {
 	require.NoError(t, id.Listen(1))
 	waited := make(chan error, 1)
 	go func() {
-		_, _, err := id.GetRequest(soon(t))
+		_, _, err := id.GetRequest(timeout(t))
 		waited <- err
 	}()
 	require.NoError(t, id.Migrate(ch))

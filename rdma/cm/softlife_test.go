@@ -24,13 +24,13 @@ func requesting(t *testing.T, f *soft.Fabric, ch *EventChannel, to netip.AddrPor
 	t.Helper()
 	id, err := ch.CreateID(rdmacm.PS_TCP)
 	keep(t, id, err)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, to, time.Second))
-	_, err = ch.Event(soon(t))
+	require.NoError(t, id.ResolveAddr(timeout(t), netip.AddrPort{}, to, time.Second))
+	_, err = ch.Event(timeout(t))
 	require.NoError(t, err)
-	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
-	_, err = ch.Event(soon(t))
+	require.NoError(t, id.ResolveRoute(timeout(t), time.Second))
+	_, err = ch.Event(timeout(t))
 	require.NoError(t, err)
-	require.NoError(t, id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 99}, nil))
+	require.NoError(t, id.Connect(timeout(t), &rdmacm.ConnParam{QPNum: 99}, nil))
 	return id
 }
 
@@ -46,7 +46,7 @@ func TestSoftListenerOutlivesRequests(t *testing.T) {
 	require.NoError(t, l.Listen(0))
 	at := l.LocalAddr()
 	requesting(t, f, ch, at)
-	e, err := l.Event(soon(t))
+	e, err := l.Event(timeout(t))
 	require.NoError(t, err)
 	require.Equal(t, rdmacm.CM_EVENT_CONNECT_REQUEST, e.Type)
 	require.ErrorIs(t, l.Close(), rdma.ErrInUse)
@@ -68,7 +68,7 @@ func TestSoftUndeliveredRequests(t *testing.T) {
 		require.NoError(t, l.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
 		require.NoError(t, l.Listen(0))
 		requesting(t, f, ch, l.LocalAddr())
-		require.NoError(t, l.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "the request is queued first")
+		require.NoError(t, l.ResolveAddrInfo(timeout(t), "127.0.0.1", "7471", Hints{}), "the request is queued first")
 		if migrate {
 			passiveChannel, err := CreateEventChannelOn(f)
 			keep(t, passiveChannel, err)
@@ -76,7 +76,7 @@ func TestSoftUndeliveredRequests(t *testing.T) {
 			require.ErrorIs(t, l.Migrate(passiveChannel), rdma.ErrInUse)
 		}
 		require.NoError(t, l.Close())
-		e, err := ch.Event(soon(t))
+		e, err := ch.Event(timeout(t))
 		require.NoError(t, err)
 		assert.Equal(t, rdmacm.CM_EVENT_REJECTED, e.Type)
 	}
@@ -89,10 +89,10 @@ func TestSoftMigrateKeepsEvents(t *testing.T) {
 	keep(t, ch, err)
 	id := newSoftID(t, f, rdmacm.PS_TCP)
 	require.NoError(t, id.WriteEvent(0, 1))
-	require.NoError(t, id.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}), "the other event is queued first")
+	require.NoError(t, id.ResolveAddrInfo(timeout(t), "127.0.0.1", "7471", Hints{}), "the other event is queued first")
 	arrives := make(chan Event)
 	go func() {
-		e, err := ch.Event(soon(t))
+		e, err := ch.Event(timeout(t))
 		assert.NoError(t, err)
 		arrives <- e
 	}()
@@ -107,17 +107,17 @@ func TestSoftMigrateKeepsEvents(t *testing.T) {
 	res, err := id.QueryAddrInfo()
 	require.NoError(t, err)
 	res.Close()
-	require.NoError(t, id.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}))
+	require.NoError(t, id.ResolveAddrInfo(timeout(t), "127.0.0.1", "7471", Hints{}))
 	require.NoError(t, id.Migrate(ch))
 	require.NoError(t, id.Migrate(nil))
-	e, err = id.Event(soon(t))
+	e, err = id.Event(timeout(t))
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, e.Arg, "moved away and back")
 	require.NoError(t, id.WriteEvent(0, 3))
 	res, err = id.QueryAddrInfo()
 	require.NoError(t, err)
 	res.Close()
-	require.NoError(t, id.ResolveAddrInfo(soon(t), "127.0.0.1", "7471", Hints{}))
+	require.NoError(t, id.ResolveAddrInfo(timeout(t), "127.0.0.1", "7471", Hints{}))
 	require.NoError(t, id.Migrate(ch))
 	require.NoError(t, id.Close())
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
@@ -207,7 +207,7 @@ func TestSoftAddrInfoClosedInUse(t *testing.T) {
 		read.mu.Lock()
 		defer read.mu.Unlock()
 		return read.users == 0
-	}, tooLong, 10*time.Millisecond)
+	}, stepTimeout, 10*time.Millisecond)
 }
 
 // TestSoftForeignEvents: if one ID's wait takes an event of another ID that has moved to a new channel, a goroutine
@@ -216,7 +216,7 @@ func TestSoftForeignEvents(t *testing.T) {
 	id := newSoftID(t, newFabric(t, soft.Options{}), rdmacm.PS_TCP)
 	arrives := make(chan Event)
 	go func() {
-		e, err := id.Event(soon(t))
+		e, err := id.Event(timeout(t))
 		assert.NoError(t, err)
 		arrives <- e
 	}()

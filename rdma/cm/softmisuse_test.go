@@ -26,7 +26,7 @@ func TestSoftMappedGroups(t *testing.T) {
 	for _, names := range [][2]netip.AddrPort{{plain, mapped}, {mapped, plain}} {
 		id, err := bound(t, f, rdmacm.PS_UDP, "127.0.0.1:0")
 		require.NoError(t, err)
-		_, _, err = id.Join(soon(t), names[0])
+		_, _, err = id.Join(timeout(t), names[0])
 		require.NoError(t, err)
 		require.NoError(t, id.Leave(names[1]))
 		assert.Empty(t, id.groups)
@@ -81,9 +81,9 @@ func TestSoftEmptyMessages(t *testing.T) {
 		into := [][]byte{nil, {}, mb.Bytes(), mb.Bytes()[8:]}[i%4]
 		require.NoError(t, b.PostRecv(uint64(i), into, mb), i)
 		require.NoError(t, send(), i)
-		_, err := a.GetSendComp(soon(t))
+		_, err := a.GetSendComp(timeout(t))
 		require.NoError(t, err)
-		wc, err := b.GetRecvComp(soon(t))
+		wc, err := b.GetRecvComp(timeout(t))
 		require.NoError(t, err)
 		assert.NoError(t, rdma.CompletionErr(&wc))
 		assert.EqualValues(t, i, wc.WRID)
@@ -97,7 +97,7 @@ func TestSoftEmptyMessages(t *testing.T) {
 // TestSoftHelpersDoNotAllocate: helpers post one request at a time without allocating.
 func TestSoftHelpersDoNotAllocate(t *testing.T) {
 	a, b, ma, mb := connectedWithMemory(t)
-	sges, into, ctx := []ibv.SGE{ma.SGE(0, 8)}, []ibv.SGE{mb.SGE(0, 8)}, soon(t)
+	sges, into, ctx := []ibv.SGE{ma.SGE(0, 8)}, []ibv.SGE{mb.SGE(0, 8)}, timeout(t)
 	var failed error
 	round := func() {
 		for _, err := range [...]error{
@@ -136,12 +136,12 @@ func TestTimeoutConversion(t *testing.T) {
 func TestSoftDestinationOfHints(t *testing.T) {
 	f := newFabric(t, soft.Options{})
 	to, from := netip.MustParseAddrPort("[::1]:7471"), netip.MustParseAddrPort("127.0.0.2:0")
-	info, err := GetAddrInfoOn(soon(t), f, "", "", Hints{Destination: to})
+	info, err := GetAddrInfoOn(timeout(t), f, "", "", Hints{Destination: to})
 	require.NoError(t, err)
 	assert.Equal(t, to, info.Destination())
 	assert.False(t, info.Source().IsValid())
 	info.Close()
-	info, err = GetAddrInfoOn(soon(t), f, "127.0.0.1", "1", Hints{Destination: to, Source: from})
+	info, err = GetAddrInfoOn(timeout(t), f, "127.0.0.1", "1", Hints{Destination: to, Source: from})
 	require.NoError(t, err)
 	defer info.Close()
 	assert.Equal(t, "127.0.0.1:1", info.Destination().String())
@@ -155,16 +155,16 @@ func TestSoftWrongKindOfID(t *testing.T) {
 	require.NoError(t, err)
 	streams, err := bound(t, f, rdmacm.PS_TCP, "127.0.0.1:0")
 	require.NoError(t, err)
-	_, _, ofStreams := streams.Join(soon(t), netip.MustParseAddrPort("239.1.1.1:0"))
-	_, _, ofNobody := datagrams.Join(soon(t), netip.MustParseAddrPort("127.0.0.2:0"))
+	_, _, ofStreams := streams.Join(timeout(t), netip.MustParseAddrPort("239.1.1.1:0"))
+	_, _, ofNobody := datagrams.Join(timeout(t), netip.MustParseAddrPort("127.0.0.2:0"))
 	for reason, errs := range map[string][]error{
 		"not for datagrams":                            {datagrams.SetAckTimeout(9)},
 		"needs a multicast address, and a datagram ID": {ofStreams, ofNobody},
-		"of the family that it is bound to": {streams.ResolveAddr(soon(t),
+		"of the family that it is bound to": {streams.ResolveAddr(timeout(t),
 			netip.AddrPort{}, netip.MustParseAddrPort("[::1]:1"), time.Second)},
 		"already bound": {streams.Bind(netip.MustParseAddrPort("127.0.0.1:0"))},
 		"address not resolved": {newSoftID(t, f,
-			rdmacm.PS_TCP).ResolveRoute(soon(t), time.Second)},
+			rdmacm.PS_TCP).ResolveRoute(timeout(t), time.Second)},
 	} {
 		for _, err := range errs {
 			assert.ErrorIs(t, err, syscall.EINVAL, reason)

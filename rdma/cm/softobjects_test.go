@@ -79,13 +79,13 @@ func TestSoftCreateQPEx(t *testing.T) {
 	mr, err := id.RegMsgs(make([]byte, 8))
 	require.NoError(t, err, "created in the queue pair's domain")
 	require.NoError(t, id.PostRecv(5, mr.Bytes(), mr))
-	require.NoError(t, id.Connect(soon(t), nil, nil))
+	require.NoError(t, id.Connect(timeout(t), nil, nil))
 	other := s.request()
-	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Accept(timeout(t), nil, nil))
 	s.event(s.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	s.event(s.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	require.NoError(t, other.PostSend(1, []byte("hello"), nil, ibv.SEND_INLINE))
-	wc, err := id.GetRecvComp(soon(t))
+	wc, err := id.GetRecvComp(timeout(t))
 	require.NoError(t, err)
 	assert.EqualValues(t, 5, wc.WRID)
 	assert.Equal(t, "hello", string(mr.Bytes()[:wc.ByteLen]))
@@ -127,9 +127,9 @@ func TestSoftCreateSRQEx(t *testing.T) {
 		XRCD: domain.Ptr()}, rdma.QueueOptions{})
 	require.NoError(t, err)
 	assert.Equal(t, ibv.QPT_XRC_RECV, qp.Type())
-	_, err = id.GetRecvComp(soon(t))
+	_, err = id.GetRecvComp(timeout(t))
 	assert.ErrorContains(t, err, "the queue has no completion channel", "the queue of receives is used")
-	_, err = id.GetSendComp(soon(t))
+	_, err = id.GetSendComp(timeout(t))
 	assert.ErrorContains(t, err, "the queue pair has no such completion queue")
 	require.NoError(t, qp.Close())
 	require.NoError(t, srq.Close())
@@ -160,7 +160,7 @@ func TestSoftXRC(t *testing.T) {
 	served := make(chan error, 1)
 	go func() {
 		served <- func() error {
-			id, _, err := l.GetRequest(soon(t))
+			id, _, err := l.GetRequest(timeout(t))
 			if err != nil {
 				return err
 			}
@@ -183,28 +183,28 @@ func TestSoftXRC(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err = id.Accept(soon(t), nil, nil); err != nil {
+			if err = id.Accept(timeout(t), nil, nil); err != nil {
 				return err
 			}
 			numbers <- number
-			wc, err := id.GetRecvComp(soon(t))
+			wc, err := id.GetRecvComp(timeout(t))
 			if err != nil {
 				return err
 			}
 			assert.EqualValues(t, 7, wc.WRID)
 			assert.Equal(t, "to an SRQ", string(mr.Bytes()[:wc.ByteLen]))
-			return errors.Join(id.Disconnect(soon(t)), id.QP().Close(), mr.Close(), id.Close())
+			return errors.Join(id.Disconnect(timeout(t)), id.QP().Close(), mr.Close(), id.Close())
 		}()
 	}()
-	require.NoError(t, client.Connect(soon(t), nil, nil))
+	require.NoError(t, client.Connect(timeout(t), nil, nil))
 	b, err := rdma.NewSendBatch(1, 1, 16)
 	keep(t, b, err)
 	b.Send(8).Inline([]byte("to an SRQ")).XRC(<-numbers)
 	_, err = client.QP().PostSend(b)
 	require.NoError(t, err)
-	wc, err := client.GetSendComp(soon(t))
+	wc, err := client.GetSendComp(timeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
-	require.NoError(t, client.Disconnect(soon(t)))
+	require.NoError(t, client.Disconnect(timeout(t)))
 	require.NoError(t, <-served)
 }

@@ -60,7 +60,7 @@ func (s *testbed) listen(backlog int) {
 // event returns the next event of a channel. It fails unless it has type want and no other event follows.
 func (s *testbed) event(ch *EventChannel, want rdmacm.CMEventType) Event {
 	s.t.Helper()
-	e, err := ch.Event(soon(s.t))
+	e, err := ch.Event(timeout(s.t))
 	require.NoError(s.t, err)
 	require.Equal(s.t, want, e.Type, "%v", e)
 	return e
@@ -77,9 +77,9 @@ func (s *testbed) resolved() *ID {
 	s.t.Helper()
 	id, err := s.activeChannel.CreateID(s.space)
 	keep(s.t, id, err)
-	require.NoError(s.t, id.ResolveAddr(soon(s.t), s.local, s.remote, time.Second))
+	require.NoError(s.t, id.ResolveAddr(timeout(s.t), s.local, s.remote, time.Second))
 	s.event(s.activeChannel, rdmacm.CM_EVENT_ADDR_RESOLVED)
-	require.NoError(s.t, id.ResolveRoute(soon(s.t), time.Second))
+	require.NoError(s.t, id.ResolveRoute(timeout(s.t), time.Second))
 	s.event(s.activeChannel, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	return id
 }
@@ -95,7 +95,7 @@ func (s *testbed) withQP(id *ID) *ID {
 func (s *testbed) requested() *ID {
 	s.t.Helper()
 	id := s.withQP(s.resolved())
-	require.NoError(s.t, id.Connect(soon(s.t), nil, nil))
+	require.NoError(s.t, id.Connect(timeout(s.t), nil, nil))
 	return id
 }
 
@@ -110,7 +110,7 @@ func (s *testbed) connect() {
 	s.t.Helper()
 	s.client = s.requested()
 	s.peer = s.request()
-	require.NoError(s.t, s.peer.Accept(soon(s.t), nil, nil))
+	require.NoError(s.t, s.peer.Accept(timeout(s.t), nil, nil))
 	s.event(s.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	s.event(s.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 }
@@ -118,5 +118,5 @@ func (s *testbed) connect() {
 // elapsed returns the fabric's time since a time.
 func (s *testbed) elapsed(since time.Duration) time.Duration { return s.f.Now() - since }
 
-// sixteenTimes is Linux's timeout of a request with all retransmissions.
-const sixteenTimes = 16 * 4096 << 20 * time.Nanosecond
+// requestTimeout is Linux's timeout of a request with all retransmissions.
+const requestTimeout = 16 * 4096 << 20 * time.Nanosecond

@@ -30,7 +30,7 @@ func TestSwitch(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, list.Devices, 2)
 	assert.NoError(t, list.Close())
-	info, err := GetAddrInfo(soon(t), "soft1", "7", Hints{})
+	info, err := GetAddrInfo(timeout(t), "soft1", "7", Hints{})
 	require.NoError(t, err)
 	assert.Equal(t, netip.MustParseAddrPort("127.0.0.2:7"), info.Destination())
 	info.Close()
@@ -51,7 +51,7 @@ func TestNilBackendUsesEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, list.Devices, 2)
 	assert.NoError(t, list.Close())
-	info, err := GetAddrInfoOn(soon(t), nil, "soft1", "7", Hints{})
+	info, err := GetAddrInfoOn(timeout(t), nil, "soft1", "7", Hints{})
 	require.NoError(t, err)
 	assert.Equal(t, netip.MustParseAddrPort("127.0.0.2:7"), info.Destination())
 	info.Close()
@@ -69,7 +69,7 @@ func TestSoftUnknownAddress(t *testing.T) {
 		{Name: "right", Address: netip.MustParseAddr("10.0.0.2")}}})
 	const known = "; the software devices have 10.0.0.2 (right), 127.0.0.1 (left)"
 	start, id := time.Now(), newSoftID(t, f, rdmacm.PS_TCP)
-	err := id.ResolveAddr(soon(t), netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.1:7"), time.Minute)
+	err := id.ResolveAddr(timeout(t), netip.AddrPort{}, netip.MustParseAddrPort("10.0.0.1:7"), time.Minute)
 	assert.ErrorIs(t, err, syscall.EHOSTUNREACH)
 	assert.ErrorContains(t, err, "no device has the address"+known+" in this process; use a device soft@ADDRESS "+
 		"to reach others")
@@ -77,7 +77,7 @@ func TestSoftUnknownAddress(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 	assert.ErrorContains(t, err, "not an address of this machine"+known)
 	assert.Less(t, time.Since(start), 30*time.Second)
-	_, err = GetAddrInfoOn(soon(t), f, "middle", "7", Hints{})
+	_, err = GetAddrInfoOn(timeout(t), f, "middle", "7", Hints{})
 	var unknown *AddrInfoError
 	assert.ErrorAs(t, err, &unknown)
 	assert.ErrorContains(t, err, known)

@@ -54,7 +54,7 @@ func newTwoFabrics(t *testing.T, space rdmacm.PortSpace, response time.Duration)
 	return a
 }
 
-func (a *twoFabrics) soon() context.Context {
+func (a *twoFabrics) timeout() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	a.t.Cleanup(cancel)
 	return ctx
@@ -73,7 +73,7 @@ func (a *twoFabrics) keep(id *cm.ID) *cm.ID {
 // expect waits for an event.
 func (a *twoFabrics) expect(ch *cm.EventChannel, want rdmacm.CMEventType) cm.Event {
 	a.t.Helper()
-	e, err := ch.Event(a.soon())
+	e, err := ch.Event(a.timeout())
 	require.NoError(a.t, err)
 	require.Equal(a.t, want, e.Type, "%v", e)
 	return e
@@ -85,13 +85,13 @@ func (a *twoFabrics) connect(space rdmacm.PortSpace, to netip.AddrPort, private 
 	id, err := a.activeChannel.CreateID(space)
 	require.NoError(a.t, err)
 	a.keep(id)
-	require.NoError(a.t, id.ResolveAddr(a.soon(), netip.AddrPort{}, to, time.Second))
+	require.NoError(a.t, id.ResolveAddr(a.timeout(), netip.AddrPort{}, to, time.Second))
 	a.expect(a.activeChannel, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	assert.Equal(a.t, "127.0.1.1", id.LocalAddr().Addr().String())
-	require.NoError(a.t, id.ResolveRoute(a.soon(), time.Second))
+	require.NoError(a.t, id.ResolveRoute(a.timeout(), time.Second))
 	a.expect(a.activeChannel, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	a.withQP(id)
-	require.NoError(a.t, id.Connect(a.soon(), nil, []byte(private)))
+	require.NoError(a.t, id.Connect(a.timeout(), nil, []byte(private)))
 	return id
 }
 
@@ -124,18 +124,18 @@ func connectionBetween(t *testing.T, a *twoFabrics) {
 	require.NoError(t, err)
 	defer mr.Close()
 	require.NoError(t, other.PostRecv(1, mr.Bytes(), mr))
-	require.NoError(t, other.Accept(a.soon(), nil, []byte("you may")))
+	require.NoError(t, other.Accept(a.timeout(), nil, []byte("you may")))
 	answer := a.expect(a.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Equal(t, "you may", string(answer.PrivateData[:7]))
 	a.expect(a.passiveChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	require.NoError(t, id.PostSend(2, []byte("message"), nil, ibv.SEND_INLINE))
-	wc, err := other.GetRecvComp(a.soon())
+	wc, err := other.GetRecvComp(a.timeout())
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.Equal(t, "message", string(mr.Bytes()[:wc.ByteLen]))
-	require.NoError(t, id.Disconnect(a.soon()))
+	require.NoError(t, id.Disconnect(a.timeout()))
 	a.expect(a.passiveChannel, rdmacm.CM_EVENT_DISCONNECTED)
-	require.NoError(t, other.Disconnect(a.soon()))
+	require.NoError(t, other.Disconnect(a.timeout()))
 	a.expect(a.activeChannel, rdmacm.CM_EVENT_DISCONNECTED)
 	a.expect(a.activeChannel, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 }
@@ -176,7 +176,7 @@ func TestBacklogBetweenFabrics(t *testing.T) {
 	assert.EqualValues(t, 1, a.fabrics[1].HWCounters("soft0")["rx_cm_backlog"])
 	accept := func() {
 		request := a.expect(a.passiveChannel, rdmacm.CM_EVENT_CONNECT_REQUEST)
-		require.NoError(t, a.withQP(a.keep(request.ID)).Accept(a.soon(), nil, nil))
+		require.NoError(t, a.withQP(a.keep(request.ID)).Accept(a.timeout(), nil, nil))
 	}
 	established := func(ids ...*cm.ID) {
 		for _, id := range ids {
@@ -213,7 +213,7 @@ func datagramsBetween(t *testing.T, a *twoFabrics) {
 		return mr
 	}
 	passiveChannel, activeChannel := received(other), received(id)
-	require.NoError(t, other.Accept(a.soon(), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
+	require.NoError(t, other.Accept(a.timeout(), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
 	found := a.expect(a.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Equal(t, other.QP().Num(), found.UD.QPNum)
 	assert.EqualValues(t, rdmacm.UDP_QKEY, found.UD.QKey)
@@ -224,7 +224,7 @@ func datagramsBetween(t *testing.T, a *twoFabrics) {
 	require.NoError(t, err)
 	defer ah.Close()
 	require.NoError(t, id.PostUDSend(2, []byte("datagram"), nil, ibv.SEND_INLINE, ah, found.UD.QPNum))
-	wc, err := other.GetRecvComp(a.soon())
+	wc, err := other.GetRecvComp(a.timeout())
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.Equal(t, "datagram", string(passiveChannel.Bytes()[grh:wc.ByteLen]))
@@ -235,7 +235,7 @@ func datagramsBetween(t *testing.T, a *twoFabrics) {
 	require.NoError(t, err)
 	defer back.Close()
 	require.NoError(t, other.PostUDSend(3, []byte("echo"), nil, ibv.SEND_INLINE, back, wc.SrcQP))
-	wc, err = id.GetRecvComp(a.soon())
+	wc, err = id.GetRecvComp(a.timeout())
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.Equal(t, "echo", string(activeChannel.Bytes()[grh:wc.ByteLen]))

@@ -31,8 +31,8 @@ import (
 // need longer.
 const bound = time.Minute
 
-// soon returns a context that ends with the test, or after a time that is never reached.
-func soon(t *testing.T) context.Context {
+// timeout returns a context that ends with the test, or after a time that is never reached.
+func timeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*bound)
 	t.Cleanup(cancel)
 	return ctx
@@ -92,7 +92,7 @@ func TestProcessesIPv6(t *testing.T) {
 
 func betweenProcesses(t *testing.T, f *soft.Fabric, p *peer, size int) {
 	t.Run("stream", func(t *testing.T) {
-		c, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
+		c, err := dialer(config(f)).Dial(timeout(t), p.at(echoPort))
 		require.NoError(t, err)
 		for n := range 200 {
 			echoed(t, c, random(1+n*97, byte(n)))
@@ -118,7 +118,7 @@ func betweenProcesses(t *testing.T, f *soft.Fabric, p *peer, size int) {
 	})
 	t.Run("verbs", func(t *testing.T) { verbsBetween(t, f, p) })
 	t.Run("reverse", func(t *testing.T) {
-		l, err := listening(config(f)).Listen(soon(t), net.JoinHostPort(addressOf(f), "0"))
+		l, err := listening(config(f)).Listen(timeout(t), net.JoinHostPort(addressOf(f), "0"))
 		require.NoError(t, err)
 		defer l.Close()
 		c := called(t, l, p)
@@ -185,7 +185,7 @@ func verbsWith(t *testing.T, f *soft.Fabric, p *peer) (*verbsEnd, place) {
 // memory.
 func verbsBetween(t *testing.T, f *soft.Fabric, p *peer) {
 	e, there := verbsWith(t, f, p)
-	ctx, b := soon(t), e.mr.Bytes()
+	ctx, b := timeout(t), e.mr.Bytes()
 	const half = verbsMemory / 2
 	for n, size := range []int{1, 64, 1023, 1024, 1025, 4096, 4097, 5001, 1 << 20, 3, 100_000} {
 		data := random(size, byte(n))
@@ -256,7 +256,7 @@ func TestPeerKilled(t *testing.T) {
 			done <- err
 		}()
 	}
-	writes, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
+	writes, err := dialer(config(f)).Dial(timeout(t), p.at(echoPort))
 	require.NoError(t, err)
 	echoed(t, writes, random(1<<20, 1))
 	ends("write", func() (err error) {
@@ -266,7 +266,7 @@ func TestPeerKilled(t *testing.T) {
 		}
 		return err
 	})
-	reads, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
+	reads, err := dialer(config(f)).Dial(timeout(t), p.at(echoPort))
 	require.NoError(t, err)
 	ends("read", func() error {
 		n, err := reads.Read(make([]byte, 1))
@@ -284,7 +284,7 @@ func TestPeerKilled(t *testing.T) {
 		_, err := client.Post("http://"+p.at(httpPort), "", endless{})
 		return err
 	})
-	l, err := listening(config(f)).Listen(soon(t), "127.0.0.34:0")
+	l, err := listening(config(f)).Listen(timeout(t), "127.0.0.34:0")
 	require.NoError(t, err)
 	accepted := called(t, l, p)
 	ends("accepted", func() error {
@@ -294,7 +294,7 @@ func TestPeerKilled(t *testing.T) {
 	e, there := verbsWith(t, f, p)
 	ends("verbs", func() error {
 		for {
-			_, err := e.do(soon(t), func(b *rdma.SendBatch) rdma.SendRequest {
+			_, err := e.do(timeout(t), func(b *rdma.SendBatch) rdma.SendRequest {
 				return b.Write(1, there.Address, there.RKey).Add(e.mr.SGE(0, 1<<20))
 			})
 			if err != nil {
@@ -332,14 +332,14 @@ func (endless) Read(b []byte) (int, error) { return len(b), nil }
 // other side still has connections to the old process, which then fail.
 func TestPeerRestarts(t *testing.T) {
 	f := fabricAt(t, "127.0.0.36")
-	l, err := listening(config(f)).Listen(soon(t), "127.0.0.36:0")
+	l, err := listening(config(f)).Listen(timeout(t), "127.0.0.36:0")
 	require.NoError(t, err)
 	var old []net.Conn
 	numbers := map[uint32]bool{}
 	for round := range 3 {
 		p := startPeer(t, "127.0.0.37")
 		start := time.Now()
-		out, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
+		out, err := dialer(config(f)).Dial(timeout(t), p.at(echoPort))
 		require.NoError(t, err)
 		echoed(t, out, random(1<<20, byte(round)))
 		in := called(t, l, p)
@@ -365,7 +365,7 @@ func TestPeerRestarts(t *testing.T) {
 		}
 		c.Close()
 	}
-	out, err := dialer(config(f)).Dial(soon(t), p.at(echoPort))
+	out, err := dialer(config(f)).Dial(timeout(t), p.at(echoPort))
 	require.NoError(t, err)
 	echoed(t, out, random(1<<20, 9))
 	require.NoError(t, out.Close())

@@ -43,16 +43,16 @@ func TestMembersJoinAndLeave(t *testing.T) {
 	const at = "127.0.0.39"
 	first := startPeer(t, at) // it receives connection requests
 	f := fabricAt(t, at)
-	stays, err := dialer(config(f)).Dial(soon(t), first.at(echoPort))
+	stays, err := dialer(config(f)).Dial(timeout(t), first.at(echoPort))
 	require.NoError(t, err)
 	defer stays.Close()
-	l, err := listening(config(f)).Listen(soon(t), at+":7472")
+	l, err := listening(config(f)).Listen(timeout(t), at+":7472")
 	require.NoError(t, err)
 	defer l.Close()
 	for round := range 4 {
 		third := newPeer(t, at, asEcho+"=7473")
 		third.start()
-		c, err := dialer(config(f)).Dial(soon(t), at+":7473")
+		c, err := dialer(config(f)).Dial(timeout(t), at+":7473")
 		require.NoError(t, err)
 		echoed(t, c, random(1<<16, byte(round)))
 		in := called(t, l, third)
@@ -60,7 +60,7 @@ func TestMembersJoinAndLeave(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "connected", third.ask("send "+first.at(echoPort))) // neither end is this process
 		require.Equal(t, "connected", first.ask("send "+third.at("7473")))
-		_, err = listening(config(f)).Listen(soon(t), at+":7473")
+		_, err = listening(config(f)).Listen(timeout(t), at+":7473")
 		require.ErrorIs(t, err, syscall.EADDRINUSE)
 		require.ErrorContains(t, err, fmt.Sprintf(`process %d ("soft.test"), which shares the address, uses it`,
 			third.command.Process.Pid))
@@ -77,14 +77,14 @@ func TestMembersJoinAndLeave(t *testing.T) {
 			require.False(t, os.IsTimeout(err), "the end of the other process is not noticed")
 			c.Close()
 		}
-		again, err := listening(config(f)).Listen(soon(t), at+":7473")
+		again, err := listening(config(f)).Listen(timeout(t), at+":7473")
 		require.NoError(t, err)
 		require.NoError(t, again.Close())
 		echoed(t, stays, random(1<<16, byte(round)))
 	}
 	first.kill()
 	fourth := startPeer(t, at)
-	c, err := dialer(config(f)).Dial(soon(t), fourth.at(echoPort))
+	c, err := dialer(config(f)).Dial(timeout(t), fourth.at(echoPort))
 	require.NoError(t, err)
 	echoed(t, c, random(1<<20, 9))
 	require.NoError(t, c.Close())
@@ -115,7 +115,7 @@ func TestNoListener(t *testing.T) {
 	for _, f := range []*soft.Fabric{a, b, otherFabric} {
 		for _, port := range []string{"7474", "7475"} {
 			start := time.Now()
-			_, err := dialer(config(f)).Dial(soon(t), "127.0.0.40:"+port)
+			_, err := dialer(config(f)).Dial(timeout(t), "127.0.0.40:"+port)
 			require.ErrorIs(t, err, syscall.ECONNREFUSED)
 			require.Less(t, time.Since(start), 10*time.Second)
 		}

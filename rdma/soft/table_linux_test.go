@@ -61,7 +61,7 @@ func TestConnectionsOfCM(t *testing.T) {
 	a := newTwoFabrics(t, rdmacm.PS_TCP, 0)
 	id := a.connect(rdmacm.PS_TCP, a.at, "")
 	other := a.withQP(a.keep(a.expect(a.passiveChannel, rdmacm.CM_EVENT_CONNECT_REQUEST).ID))
-	require.NoError(t, other.Accept(a.soon(), nil, nil))
+	require.NoError(t, other.Accept(a.timeout(), nil, nil))
 	a.expect(a.activeChannel, rdmacm.CM_EVENT_ESTABLISHED)
 	local, remote := a.fabrics[0].Connections(), a.fabrics[1].Connections()
 	require.Len(t, local, 1)

@@ -162,7 +162,7 @@ func TestCountsPeer(t *testing.T) {
 	if at := address(t, 0); kind == "TCP" {
 		l, err = net.Listen("tcp4", at.String())
 	} else {
-		l, err = listenConfig(configOf(kind)).Listen(soon(t), at.String())
+		l, err = listenConfig(configOf(kind)).Listen(withTimeout(t), at.String())
 	}
 	require.NoError(t, err)
 	fmt.Println("listens at", l.Addr())
@@ -195,7 +195,7 @@ func dialProcess(t *testing.T, kind string) net.Conn {
 	if kind == "TCP" {
 		c, err = net.Dial("tcp4", at)
 	} else {
-		c, err = dialer(configOf(kind)).Dial(soon(t), at)
+		c, err = dialer(configOf(kind)).Dial(withTimeout(t), at)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() {

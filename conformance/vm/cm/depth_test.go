@@ -31,17 +31,17 @@ func TestConnectionsWithoutReads(t *testing.T) {
 		}
 		accepted := make(chan end, 1)
 		go func() {
-			id, _, err := l.GetRequest(soon(t))
+			id, _, err := l.GetRequest(withTimeout(t))
 			if err == nil {
 				_, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
 			}
 			if err == nil {
-				err = id.Accept(soon(t), c.accept, nil)
+				err = id.Accept(withTimeout(t), c.accept, nil)
 			}
 			accepted <- end{id, err}
 		}()
 		client := resolve(t, address(t, port))
-		require.NoError(t, client.Connect(soon(t), c.connect, nil))
+		require.NoError(t, client.Connect(withTimeout(t), c.connect, nil))
 		server := <-accepted
 		keep(t, server.id, server.err)
 		for side, id := range map[string]*cm.ID{"client": client, "server": server.id} {

@@ -32,18 +32,18 @@ func TestDetails(t *testing.T) {
 			id.Close())
 	}, (*cm.ID).Close} {
 		id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
-		require.NoError(t, id.Connect(soon(t), nil, nil))
+		require.NoError(t, id.Connect(withTimeout(t), nil, nil))
 		require.NoError(t, refuse(expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID))
 		assert.Equal(t, 2, expect(t, s.ch, rdmacm.CM_EVENT_UNREACHABLE).Status, "IB_SIDR_REJECT")
 	}
 
 	// private data of a SIDR request and of its reply
 	id := withQP(t, s.resolved(rdmacm.PS_UDP, at))
-	require.NoError(t, id.Connect(soon(t), nil, nil))
+	require.NoError(t, id.Connect(withTimeout(t), nil, nil))
 	e := expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Len(t, e.PrivateData, 180)
 	other := withQP(t, keep(t, e.ID, nil))
-	require.NoError(t, other.Accept(soon(t), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
+	require.NoError(t, other.Accept(withTimeout(t), &rdmacm.ConnParam{QPNum: other.QP().Num()}, []byte("here")))
 	e = expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Len(t, e.PrivateData, 136)
 	assert.EqualValues(t, 1, e.UD.AHAttr.IsGlobal)
@@ -62,9 +62,9 @@ func TestDetails(t *testing.T) {
 	assert.NotZero(t, fresh.LocalAddr().Port())
 	assert.True(t, fresh.LocalAddr().Addr().IsUnspecified())
 	assert.ErrorIs(t, fresh.Listen(1), syscall.EINVAL, "again")
-	assert.ErrorIs(t, fresh.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second), syscall.EINVAL, "the ID is listening")
+	assert.ErrorIs(t, fresh.ResolveAddr(withTimeout(t), netip.AddrPort{}, at, time.Second), syscall.EINVAL, "the ID is listening")
 	known := s.resolved(rdmacm.PS_TCP, at)
-	assert.ErrorIs(t, known.ResolveRoute(soon(t), time.Second), syscall.EINVAL, "again")
+	assert.ErrorIs(t, known.ResolveRoute(withTimeout(t), time.Second), syscall.EINVAL, "again")
 	assert.ErrorIs(t, known.Bind(at), syscall.EINVAL, "the ID is bound")
 	assert.ErrorIs(t, known.Listen(1), syscall.EINVAL, "the ID is connecting")
 
@@ -85,7 +85,7 @@ func TestDetails(t *testing.T) {
 	// fields of a connection's events
 	s.listen(rdmacm.PS_TCP, at)
 	id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
-	require.NoError(t, id.Connect(soon(t), nil, nil))
+	require.NoError(t, id.Connect(withTimeout(t), nil, nil))
 	e = expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.EqualValues(t, 7, e.Conn.RetryCount)
 	assert.EqualValues(t, 7, e.Conn.RNRRetryCount)
@@ -97,14 +97,14 @@ func TestDetails(t *testing.T) {
 		ibv.QP_STATE|ibv.QP_AV|ibv.QP_PATH_MTU|ibv.QP_DEST_QPN|ibv.QP_RQ_PSN|ibv.QP_MAX_DEST_RD_ATOMIC|
 			ibv.QP_MIN_RNR_TIMER, mask)
 	assert.Equal(t, id.QP().Num(), rtr.DestQPNum)
-	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Accept(withTimeout(t), nil, nil))
 	e = expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Zero(t, e.Conn.RetryCount, "replies have no retry count")
 	e = expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Equal(t, rdmacm.ConnParam{}, e.Conn)
 	assert.Empty(t, e.PrivateData)
 	assert.ErrorIs(t, other.Notify(ibv.EVENT_COMM_EST), syscall.EISCONN)
-	assert.ErrorIs(t, other.Accept(soon(t), nil, nil), syscall.EINVAL, "again")
+	assert.ErrorIs(t, other.Accept(withTimeout(t), nil, nil), syscall.EINVAL, "again")
 	rts, mask, err := id.InitQPAttr(ibv.QPS_RTS)
 	require.NoError(t, err)
 	assert.Equal(t, ibv.QP_STATE|ibv.QP_SQ_PSN|ibv.QP_TIMEOUT|ibv.QP_RETRY_CNT|ibv.QP_RNR_RETRY|ibv.QP_MAX_QP_RD_ATOMIC,
@@ -114,16 +114,16 @@ func TestDetails(t *testing.T) {
 	require.NoError(t, other.Close(), "without a DREQ")
 	e = expect(t, s.ch, rdmacm.CM_EVENT_DISCONNECTED)
 	assert.Zero(t, e.Status)
-	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, id.Disconnect(withTimeout(t)))
 	expect(t, s.ch, rdmacm.CM_EVENT_TIMEWAIT_EXIT)
 
 	// the requesting side closes after the reply has arrived, and before
 	for _, accept := range []bool{true, false} {
 		id = withQP(t, s.resolved(rdmacm.PS_TCP, at))
-		require.NoError(t, id.Connect(soon(t), nil, nil))
+		require.NoError(t, id.Connect(withTimeout(t), nil, nil))
 		other = withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
 		if accept {
-			require.NoError(t, other.Accept(soon(t), nil, nil))
+			require.NoError(t, other.Accept(withTimeout(t), nil, nil))
 			waiting := []unix.PollFd{{Fd: s.ch.C().FD, Events: unix.POLLIN}}
 			require.Eventually(t, func() bool {
 				f, err := soft.Default()
@@ -138,7 +138,7 @@ func TestDetails(t *testing.T) {
 			assert.Equal(t, 28, expect(t, s.server, rdmacm.CM_EVENT_REJECTED).Status)
 			continue
 		}
-		assert.Eventually(t, func() bool { return errors.Is(other.Accept(soon(t), nil, nil), syscall.EINVAL) },
+		assert.Eventually(t, func() bool { return errors.Is(other.Accept(withTimeout(t), nil, nil), syscall.EINVAL) },
 			5*time.Second, time.Second, "no event is raised")
 	}
 }

@@ -68,7 +68,7 @@ func TestDeviceListOfLibrdmacm(t *testing.T) {
 	run := func(env ...string) (wrong bool) {
 		self, err := os.Executable()
 		require.NoError(t, err)
-		own := exec.CommandContext(soon(t), self, "-test.v", "-test.run=^"+t.Name()+"$")
+		own := exec.CommandContext(withTimeout(t), self, "-test.v", "-test.run=^"+t.Name()+"$")
 		own.Env = append(os.Environ(), append(env, envAlone+"="+t.Name(), envMainThread+"=1")...)
 		out, err := own.CombinedOutput()
 		require.NoError(t, err, "%s", out)

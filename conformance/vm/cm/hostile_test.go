@@ -56,11 +56,11 @@ func newHostile(t *testing.T) (*hostile, *stream.Conn) {
 	for i := range 8 {
 		require.NoError(t, h.id.PostRecv(uint64(i), h.mr.Bytes()[8<<10:][:64], h.mr))
 	}
-	e, err := h.id.ConnectEvent(soon(t), nil, hello(h.mr.Region().Address, h.mr.RKey(), 8<<10))
+	e, err := h.id.ConnectEvent(withTimeout(t), nil, hello(h.mr.Region().Address, h.mr.RKey(), 8<<10))
 	require.NoError(t, err)
 	require.Equal(t, "govb", string(e.PrivateData[:4]))
 	h.ring, h.rkey = binary.BigEndian.Uint64(e.PrivateData[8:]), binary.BigEndian.Uint32(e.PrivateData[16:])
-	c, err := l.AcceptRDMA(soon(t))
+	c, err := l.AcceptRDMA(withTimeout(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return h, c
@@ -147,14 +147,14 @@ func TestHostileHandshake(t *testing.T) {
 		"a ring without memory": hello(1, 2, 0),
 		"a ring of 4 GiB":       hello(1, 2, 1<<32-1),
 	} {
-		err := resolve(t, l.Addr().(stream.Addr).AddrPort).Connect(soon(t), nil, bad)
+		err := resolve(t, l.Addr().(stream.Addr).AddrPort).Connect(withTimeout(t), nil, bad)
 		assert.ErrorIs(t, err, syscall.ECONNREFUSED, name)
 		var e *cm.EventError
 		if assert.ErrorAs(t, err, &e, name) {
 			assert.Contains(t, string(e.Event.PrivateData), "protocol", name)
 		}
 	}
-	c, err := dialer(on(stream.Config{})).Dial(soon(t), l.Addr().String())
+	c, err := dialer(on(stream.Config{})).Dial(withTimeout(t), l.Addr().String())
 	require.NoError(t, err)
 	assert.NoError(t, c.Close())
 }
@@ -166,7 +166,7 @@ func TestDialHostileListener(t *testing.T) {
 	served := make(chan error, 1)
 	serve := func(answer func(*cm.ID) error) {
 		go func() {
-			id, _, err := l.GetRequest(soon(t))
+			id, _, err := l.GetRequest(withTimeout(t))
 			if err == nil {
 				_, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
 			}
@@ -179,8 +179,8 @@ func TestDialHostileListener(t *testing.T) {
 			served <- err
 		}()
 	}
-	serve(func(id *cm.ID) error { return id.Accept(soon(t), nil, []byte("nonsense")) })
-	_, err := dialer(on(stream.Config{})).Dial(soon(t), address(t, 7991).String())
+	serve(func(id *cm.ID) error { return id.Accept(withTimeout(t), nil, []byte("nonsense")) })
+	_, err := dialer(on(stream.Config{})).Dial(withTimeout(t), address(t, 7991).String())
 	assert.ErrorContains(t, err, "does not use the stream protocol")
 	require.NoError(t, <-served)
 	over := make(chan struct{})
@@ -203,7 +203,7 @@ func TestDialHostileListener(t *testing.T) {
 func TestContextsEndEachStep(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(withTimeout(t), address(t, 0).String())
 		require.NoError(t, err)
 		go func() {
 			for {
@@ -337,7 +337,7 @@ func TestCloseWaitsForCopies(t *testing.T) {
 func TestDisconnectAfterPeer(t *testing.T) {
 	l := listen(t, 7992)
 	serve := func() error {
-		id, _, err := l.GetRequest(soon(t))
+		id, _, err := l.GetRequest(withTimeout(t))
 		if err != nil {
 			return err
 		}
@@ -345,16 +345,16 @@ func TestDisconnectAfterPeer(t *testing.T) {
 		if _, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{}); err != nil {
 			return err
 		}
-		if err = id.Accept(soon(t), nil, nil); err != nil {
+		if err = id.Accept(withTimeout(t), nil, nil); err != nil {
 			return err
 		}
-		return id.Disconnect(soon(t))
+		return id.Disconnect(withTimeout(t))
 	}
 	served := make(chan error, 1)
 	go func() { served <- serve() }()
 	id := resolve(t, address(t, 7992))
-	require.NoError(t, id.Connect(soon(t), nil, nil))
-	e, err := id.Event(soon(t))
+	require.NoError(t, id.Connect(withTimeout(t), nil, nil))
+	e, err := id.Event(withTimeout(t))
 	require.NoError(t, err)
 	require.Equal(t, rdmacm.CM_EVENT_DISCONNECTED, e.Type)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -370,11 +370,11 @@ func TestClosedID(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, id.Close())
 	for name, err := range map[string]error{
-		"Bind": id.Bind(address(t, 0)), "ResolveAddr": id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 0),
+		"Bind": id.Bind(address(t, 0)), "ResolveAddr": id.ResolveAddr(withTimeout(t), netip.AddrPort{}, address(t, 0),
 			time.Second),
-		"ResolveRoute": id.ResolveRoute(soon(t), time.Second), "Listen": id.Listen(1),
-		"Connect": id.Connect(soon(t), nil, nil),
-		"Accept":  id.Accept(soon(t), nil, nil), "Reject": id.Reject(nil), "Disconnect": id.Disconnect(soon(t)),
+		"ResolveRoute": id.ResolveRoute(withTimeout(t), time.Second), "Listen": id.Listen(1),
+		"Connect": id.Connect(withTimeout(t), nil, nil),
+		"Accept":  id.Accept(withTimeout(t), nil, nil), "Reject": id.Reject(nil), "Disconnect": id.Disconnect(withTimeout(t)),
 		"Establish": id.Establish(),
 		"Migrate":   id.Migrate(nil), "SetToS": id.SetToS(1), "Notify": id.Notify(ibv.EVENT_COMM_EST),
 		"WriteEvent": id.WriteEvent(0, 1),

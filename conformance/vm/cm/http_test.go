@@ -27,7 +27,7 @@ import (
 func TestHTTP(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(withTimeout(t), address(t, 0).String())
 		require.NoError(t, err)
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h := sha256.New()
@@ -61,7 +61,7 @@ func TestHTTP(t *testing.T) {
 		}
 		all.Wait()
 		client.CloseIdleConnections()
-		require.NoError(t, server.Shutdown(soon(t)))
+		require.NoError(t, server.Shutdown(withTimeout(t)))
 	})
 }
 

@@ -40,7 +40,7 @@ func TestIBOnRoCE(t *testing.T) {
 		localAddr := cm.NewIBAddr(gids[0].GID, ps, 7480)
 		assert.ErrorIs(t, id(ps).BindIB(localAddr), syscall.ENODEV, "%v", ps)
 		resolves := id(ps)
-		err := resolves.ResolveIBAddr(soon(t), nil, localAddr, time.Second)
+		err := resolves.ResolveIBAddr(withTimeout(t), nil, localAddr, time.Second)
 		if testbed.Kernel(t) == testbed.Soft {
 			assert.ErrorIs(t, err, syscall.ENODEV, "%v", ps)
 		} else if assert.NoError(t, err, "%v: of the port that has the prefix", ps) {
@@ -50,13 +50,13 @@ func TestIBOnRoCE(t *testing.T) {
 			to, ok := resolves.PeerIBAddr()
 			assert.True(t, ok)
 			assert.Equal(t, localAddr, to)
-			err := resolves.ResolveRoute(soon(t), time.Second)
+			err := resolves.ResolveRoute(withTimeout(t), time.Second)
 			assert.ErrorIs(t, err, syscall.ENODEV, "%v", ps)
 			assert.ErrorContains(t, err, "need ports with link layer InfiniBand")
 		}
-		assert.ErrorIs(t, id(ps).ResolveIBAddr(soon(t), &localAddr, localAddr, time.Second), syscall.ENODEV, "%v", ps)
+		assert.ErrorIs(t, id(ps).ResolveIBAddr(withTimeout(t), &localAddr, localAddr, time.Second), syscall.ENODEV, "%v", ps)
 	}
-	_, err = dialer(on(stream.Config{})).DialIB(soon(t), cm.NewIBAddr(gids[0].GID, rdmacm.PS_TCP, 7480))
+	_, err = dialer(on(stream.Config{})).DialIB(withTimeout(t), cm.NewIBAddr(gids[0].GID, rdmacm.PS_TCP, 7480))
 	assert.ErrorIs(t, err, syscall.ENODEV)
 
 	all := cm.NewIBAddr(ibv.GID{}, rdmacm.PS_TCP, 0)
@@ -177,7 +177,7 @@ func TestRouteOfHints(t *testing.T) {
 	wanted.Path.PKey, wanted.Path.SGID, wanted.Path.MTU = ibv.ToBE16(0x8001), gid("fe80::c"), 4
 	at := address(t, 7481)
 	from := netip.AddrPortFrom(at.Addr(), 0)
-	info, err := getAddrInfo(soon(t), at.Addr().String(), "7481",
+	info, err := getAddrInfo(withTimeout(t), at.Addr().String(), "7481",
 		cm.Hints{Source: from, Route: []rdmacm.IBVPathData{wanted}})
 	require.NoError(t, err)
 	defer info.Close()
@@ -202,7 +202,7 @@ func TestRouteOfHints(t *testing.T) {
 	ip := at.Addr().As4()
 	assert.Equal(t, ip[:], connect[16:20], "IPv4 address of the connecting side")
 	assert.Equal(t, ip[:], connect[32:36])
-	_, err = cm.CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
+	_, err = cm.CreateEP(withTimeout(t), info, nil, nil, rdma.QueueOptions{})
 	assert.ErrorIs(t, err, syscall.ENODEV)
 	assert.ErrorContains(t, err, "no InfiniBand device has a route to the address")
 
@@ -217,7 +217,7 @@ func TestRouteOfHints(t *testing.T) {
 	r.asked = nil
 	r.mu.Unlock()
 	local, peer := cm.NewIBAddr(gid("fe80::1"), rdmacm.PS_IB, 0), cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_IB, 9)
-	native, err := getAddrInfo(soon(t), "", "", cm.Hints{PortSpace: rdmacm.PS_IB, SourceIB: &local, DestinationIB: &peer})
+	native, err := getAddrInfo(withTimeout(t), "", "", cm.Hints{PortSpace: rdmacm.PS_IB, SourceIB: &local, DestinationIB: &peer})
 	require.NoError(t, err)
 	defer native.Close()
 	r.mu.Lock()
@@ -238,7 +238,7 @@ func TestGIDOfHints(t *testing.T) {
 		native:                      cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
 		native | rdmacm.RAI_PASSIVE: cm.NewIBAddr(gid("fe80::2"), rdmacm.PS_TCP, 7482),
 	} {
-		info, err := getAddrInfo(soon(t), "fe80::2", "7482",
+		info, err := getAddrInfo(withTimeout(t), "fe80::2", "7482",
 			cm.Hints{Flags: flags, Family: rdmacm.AF_IB, Connect: []byte("unread")})
 		require.NoError(t, err)
 		get := info.DestinationIB
@@ -249,7 +249,7 @@ func TestGIDOfHints(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, want, got)
 		assert.Nil(t, info.Connect())
-		_, err = cm.CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
+		_, err = cm.CreateEP(withTimeout(t), info, nil, nil, rdma.QueueOptions{})
 		assert.ErrorIs(t, err, syscall.ENODEV)
 		info.Close()
 	}

@@ -36,8 +36,8 @@ func resolve(t testing.TB, to netip.AddrPort) *cm.ID {
 	t.Helper()
 	own, err := createID(rdmacm.PS_TCP)
 	id := keep(t, own, err)
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, to, time.Second))
-	require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+	require.NoError(t, id.ResolveAddr(withTimeout(t), netip.AddrPort{}, to, time.Second))
+	require.NoError(t, id.ResolveRoute(withTimeout(t), time.Second))
 	_, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{})
 	require.NoError(t, err)
 	return id
@@ -51,7 +51,7 @@ func TestMessageBothWays(t *testing.T) {
 	server, done := make(chan error, 1), make(chan struct{})
 	go func() {
 		server <- func() error {
-			id, e, err := l.GetRequest(soon(t))
+			id, e, err := l.GetRequest(withTimeout(t))
 			if err != nil {
 				return err
 			}
@@ -69,10 +69,10 @@ func TestMessageBothWays(t *testing.T) {
 			if err = id.PostRecv(1, mr.Bytes(), mr); err != nil {
 				return err
 			}
-			if err = id.Accept(soon(t), nil, []byte("from the server")); err != nil {
+			if err = id.Accept(withTimeout(t), nil, []byte("from the server")); err != nil {
 				return err
 			}
-			wc, err := id.GetRecvComp(soon(t))
+			wc, err := id.GetRecvComp(withTimeout(t))
 			if err != nil {
 				return err
 			}
@@ -80,16 +80,16 @@ func TestMessageBothWays(t *testing.T) {
 			if err = id.PostSend(2, mr.Bytes()[:wc.ByteLen], mr, 0); err != nil {
 				return err
 			}
-			if wc, err = id.GetSendComp(soon(t)); err != nil {
+			if wc, err = id.GetSendComp(withTimeout(t)); err != nil {
 				return err
 			}
 			assert.EqualValues(t, 2, wc.WRID)
 			select {
 			case done <- struct{}{}: // the client also has its completions
-			case <-soon(t).Done():
+			case <-withTimeout(t).Done():
 				return errors.New("the client has not received its completions")
 			}
-			return id.Disconnect(soon(t))
+			return id.Disconnect(withTimeout(t))
 		}()
 	}()
 	id := resolve(t, address(t, 7471))
@@ -97,16 +97,16 @@ func TestMessageBothWays(t *testing.T) {
 	require.NoError(t, err)
 	defer mr.Close()
 	require.NoError(t, id.PostRecv(3, mr.Bytes(), mr))
-	answer, err := id.ConnectEvent(soon(t), nil, []byte("from the client"))
+	answer, err := id.ConnectEvent(withTimeout(t), nil, []byte("from the client"))
 	require.NoError(t, err)
 	assert.Equal(t, "from the server", string(answer.PrivateData[:15]))
 	assert.Len(t, answer.PrivateData, 196, "padded")
 	require.NoError(t, id.PostSend(4, []byte("hello"), nil, ibv.SEND_INLINE))
-	wc, err := id.GetSendComp(soon(t))
+	wc, err := id.GetSendComp(withTimeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.EqualValues(t, 4, wc.WRID)
-	wc, err = id.GetRecvComp(soon(t))
+	wc, err = id.GetRecvComp(withTimeout(t))
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, wc.WRID)
 	assert.Equal(t, "hello", string(mr.Bytes()[:wc.ByteLen]))
@@ -115,6 +115,6 @@ func TestMessageBothWays(t *testing.T) {
 	case err := <-server:
 		t.Fatal("the server: ", err)
 	}
-	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, id.Disconnect(withTimeout(t)))
 	require.NoError(t, <-server)
 }

@@ -36,22 +36,22 @@ func TestIDWithoutDevice(t *testing.T) {
 			"rdma_reg_msgs":      func() error { _, err := id.RegMsgs(make([]byte, 8)); return err },
 			"rdma_post_send":     func() error { return id.PostSend(1, nil, nil, 0) },
 			"rdma_post_recvv":    func() error { return id.PostRecvv(1, nil) },
-			"rdma_connect":       func() error { return id.Connect(soon(t), &rdmacm.ConnParam{QPNum: 1}, nil) },
-			"rdma_accept":        func() error { return id.Accept(soon(t), &rdmacm.ConnParam{QPNum: 1}, []byte("x")) },
+			"rdma_connect":       func() error { return id.Connect(withTimeout(t), &rdmacm.ConnParam{QPNum: 1}, nil) },
+			"rdma_accept":        func() error { return id.Accept(withTimeout(t), &rdmacm.ConnParam{QPNum: 1}, []byte("x")) },
 			"rdma_reject":        func() error { return id.Reject([]byte("x")) },
 			"rdma_reject_ece":    func() error { return id.RejectECE(nil) },
-			"rdma_disconnect":    func() error { return id.Disconnect(soon(t)) },
+			"rdma_disconnect":    func() error { return id.Disconnect(withTimeout(t)) },
 			"rdma_establish":     func() error { return id.Establish() },
 			"rdma_notify":        func() error { return id.Notify(ibv.EVENT_COMM_EST) },
-			"rdma_resolve_route": func() error { return id.ResolveRoute(soon(t), time.Second) },
+			"rdma_resolve_route": func() error { return id.ResolveRoute(withTimeout(t), time.Second) },
 			"rdma_init_qp_attr":  func() error { _, _, err := id.InitQPAttr(ibv.QPS_RTR); return err },
 			"rdma_set_local_ece": func() error { return id.SetLocalECE(nil) },
 			"rdma_join_multicast": func() error {
-				_, _, err := id.Join(soon(t), group)
+				_, _, err := id.Join(withTimeout(t), group)
 				return err
 			},
 			"rdma_join_multicast_ex": func() error {
-				_, _, err := id.JoinEx(soon(t), group, rdmacm.MC_JOIN_FLAG_FULLMEMBER)
+				_, _, err := id.JoinEx(withTimeout(t), group, rdmacm.MC_JOIN_FLAG_FULLMEMBER)
 				return err
 			},
 			"rdma_leave_multicast": func() error { return id.Leave(group) },
@@ -72,7 +72,7 @@ func TestIDWithoutDevice(t *testing.T) {
 func TestDestinationOfHints(t *testing.T) {
 	at := address(t, 7442)
 	l := listen(t, 7442)
-	info, err := getAddrInfo(soon(t), "", "", cm.Hints{Destination: at})
+	info, err := getAddrInfo(withTimeout(t), "", "", cm.Hints{Destination: at})
 	require.NoError(t, err)
 	defer info.Close()
 	assert.Equal(t, at, info.Destination())
@@ -81,5 +81,5 @@ func TestDestinationOfHints(t *testing.T) {
 	assert.Equal(t, ibv.QPT_RC, id.QP().Type())
 	assert.Equal(t, at, id.PeerAddr())
 	require.NoError(t, l.Close())
-	assert.ErrorIs(t, id.Connect(soon(t), nil, nil), syscall.ECONNREFUSED)
+	assert.ErrorIs(t, id.Connect(withTimeout(t), nil, nil), syscall.ECONNREFUSED)
 }

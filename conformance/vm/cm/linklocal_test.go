@@ -52,7 +52,7 @@ func TestLinkLocal(t *testing.T) {
 		id, err := createID(rdmacm.PS_TCP)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, id.Close()) })
-		return id, id.ResolveAddr(soon(t), netip.AddrPort{}, netip.AddrPortFrom(a, 7471), time.Second)
+		return id, id.ResolveAddr(withTimeout(t), netip.AddrPort{}, netip.AddrPortFrom(a, 7471), time.Second)
 	}
 	_, err := bind(at.WithZone(""))
 	assert.ErrorIs(t, err, syscall.EINVAL)

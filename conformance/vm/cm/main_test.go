@@ -125,7 +125,7 @@ func alone(t *testing.T) bool {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	own := exec.CommandContext(soon(t), self, "-test.v", "-test.run=^"+t.Name()+"$")
+	own := exec.CommandContext(withTimeout(t), self, "-test.v", "-test.run=^"+t.Name()+"$")
 	own.Env = append(os.Environ(), envAlone+"="+t.Name(), oneArena)
 	out, err := own.CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -145,8 +145,8 @@ func address(t testing.TB, port uint16) netip.AddrPort {
 // opTimeout is the timeout for operations that should be fast.
 const opTimeout = 20 * time.Second
 
-// soon returns a context that ends after opTimeout.
-func soon(t testing.TB) context.Context {
+// withTimeout returns a context that ends after opTimeout.
+func withTimeout(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), opTimeout)
 	t.Cleanup(cancel)

@@ -115,7 +115,7 @@ func TestManyConnections(t *testing.T) {
 			go func() {
 				for range next {
 					errs <- func() error {
-						c, err := dialer(config).Dial(soon(t), l.Addr().String())
+						c, err := dialer(config).Dial(withTimeout(t), l.Addr().String())
 						if err != nil {
 							return err
 						}
@@ -156,7 +156,7 @@ func TestVictim(t *testing.T) {
 	}
 	protocol, err := strconv.Atoi(os.Getenv(envVictimSpeaks))
 	require.NoError(t, err)
-	c, err := dialer(on(stream.Config{Protocol: stream.Protocol(protocol)})).Dial(soon(t), to)
+	c, err := dialer(on(stream.Config{Protocol: stream.Protocol(protocol)})).Dial(withTimeout(t), to)
 	require.NoError(t, err)
 	p := make([]byte, 64<<10)
 	for {
@@ -171,7 +171,7 @@ func TestPeerKilled(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
 		unchanged(t)
-		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(withTimeout(t), address(t, 0).String())
 		require.NoError(t, err)
 		self, err := os.Executable()
 		require.NoError(t, err)
@@ -179,7 +179,7 @@ func TestPeerKilled(t *testing.T) {
 		victim.Env = append(os.Environ(), envVictim+"="+l.Addr().String(),
 			envVictimSpeaks+"="+strconv.Itoa(int(protocol)))
 		require.NoError(t, victim.Start())
-		c, err := l.AcceptRDMA(soon(t))
+		c, err := l.AcceptRDMA(withTimeout(t))
 		require.NoError(t, err)
 		n, err := io.CopyN(io.Discard, c, 2<<20)
 		require.NoError(t, err, "%d bytes", n)
@@ -208,7 +208,7 @@ func TestReader(t *testing.T) {
 	}
 	protocol, err := strconv.Atoi(os.Getenv(envVictimSpeaks))
 	require.NoError(t, err)
-	_, err = dialer(on(stream.Config{Protocol: stream.Protocol(protocol)})).Dial(soon(t), to)
+	_, err = dialer(on(stream.Config{Protocol: stream.Protocol(protocol)})).Dial(withTimeout(t), to)
 	require.NoError(t, err)
 	time.Sleep(time.Hour)
 }
@@ -218,7 +218,7 @@ func TestReaderKilled(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		inGuest(t, "the peer is another process")
 		unchanged(t)
-		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(withTimeout(t), address(t, 0).String())
 		require.NoError(t, err)
 		self, err := os.Executable()
 		require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestReaderKilled(t *testing.T) {
 			reader.Env = append(os.Environ(), envReader+"="+l.Addr().String(),
 				envVictimSpeaks+"="+strconv.Itoa(int(protocol)))
 			require.NoError(t, reader.Start())
-			c, err := l.AcceptRDMA(soon(t))
+			c, err := l.AcceptRDMA(withTimeout(t))
 			require.NoError(t, err)
 			require.NoError(t, reader.Process.Kill())
 			time.Sleep(delay)
@@ -245,11 +245,11 @@ func TestReaderKilled(t *testing.T) {
 func TestStreamLeaks(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, protocol stream.Protocol) {
 		unchanged(t)
-		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(soon(t), address(t, 0).String())
+		l, err := listenConfig(on(stream.Config{Protocol: protocol})).Listen(withTimeout(t), address(t, 0).String())
 		require.NoError(t, err)
 		_, err = listenConfig(on(stream.Config{Protocol: protocol})).Listen(context.Background(), l.Addr().String())
 		assert.ErrorIs(t, err, syscall.EADDRINUSE)
-		c, err := dialer(on(stream.Config{Protocol: protocol})).Dial(soon(t), l.Addr().String()) // not accepted
+		c, err := dialer(on(stream.Config{Protocol: protocol})).Dial(withTimeout(t), l.Addr().String()) // not accepted
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 		_, err = io.ReadAll(c)
@@ -275,7 +275,7 @@ func TestStreamLeaks(t *testing.T) {
 		case !errors.Is(err, syscall.ETIMEDOUT): // the address resolution times out at the same time
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}
-		_, err = dialer(on(stream.Config{Protocol: protocol})).Dial(soon(t), "10.77.0.1")
+		_, err = dialer(on(stream.Config{Protocol: protocol})).Dial(withTimeout(t), "10.77.0.1")
 		assert.ErrorContains(t, err, "missing port")
 		assert.False(t, strings.Contains(err.Error(), "%!"))
 	})

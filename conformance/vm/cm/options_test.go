@@ -53,8 +53,8 @@ func TestOptions(t *testing.T) {
 	v4, err := createID(rdmacm.PS_TCP)
 	keep(t, v4, err)
 	assert.NoError(t, v4.Bind(netip.AddrPortFrom(netip.IPv4Unspecified(), 7488)), "IPv6 alone leaves IPv4 free")
-	assert.ErrorContains(t, v4.Connect(soon(t), nil, make([]byte, 8)), "not resolved")
-	assert.ErrorContains(t, resolve(t, at).Connect(soon(t), nil, make([]byte, 57)),
+	assert.ErrorContains(t, v4.Connect(withTimeout(t), nil, make([]byte, 8)), "not resolved")
+	assert.ErrorContains(t, resolve(t, at).Connect(withTimeout(t), nil, make([]byte, 57)),
 		"exceed the maximum of this service (connected), 56")
 }
 
@@ -68,9 +68,9 @@ func TestLateAckTimeout(t *testing.T) {
 	require.NoError(t, id.SetAckTimeout(15))
 	connected := make(chan error, 1)
 	require.NoError(t, id.Migrate(nil))
-	go func() { connected <- id.Connect(soon(t), nil, nil) }()
+	go func() { connected <- id.Connect(withTimeout(t), nil, nil) }()
 	other := withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
-	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Accept(withTimeout(t), nil, nil))
 	require.NoError(t, <-connected)
 
 	late := uint8(20)
@@ -91,15 +91,15 @@ func TestMigrate(t *testing.T) {
 	require.NoError(t, id.Migrate(nil))
 	assert.True(t, id.Synchronous())
 	connected := make(chan error, 1)
-	go func() { connected <- id.Connect(soon(t), nil, nil) }()
+	go func() { connected <- id.Connect(withTimeout(t), nil, nil) }()
 	other := withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
-	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Accept(withTimeout(t), nil, nil))
 	require.NoError(t, <-connected)
 	expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
 	third, err := createEventChannel()
 	keep(t, third, err)
 	require.NoError(t, id.Migrate(third))
-	require.NoError(t, other.Disconnect(soon(t)))
+	require.NoError(t, other.Disconnect(withTimeout(t)))
 	expect(t, third, rdmacm.CM_EVENT_DISCONNECTED)
 	require.NoError(t, id.Migrate(s.ch))
 }

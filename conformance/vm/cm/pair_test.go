@@ -146,11 +146,11 @@ func TestTwoHostsSeparate(t *testing.T) {
 				require.Fail(t, "the other host does not notice")
 			}
 		}
-		soon := testbed.GuestTime(t, 5*time.Second)
+		withTimeout := testbed.GuestTime(t, 5*time.Second)
 		var lost *stream.UndeliveredError
 		assert.ErrorAs(t, c.Close(), &lost)
 		assert.NoError(t, d.Close(), "no data was written")
-		assert.NoError(t, soon.Err(), "closing both")
+		assert.NoError(t, withTimeout.Err(), "closing both")
 		_, err := e.Write(got[:200_000])
 		if closed := e.Close(); err == nil {
 			assert.ErrorAs(t, closed, &lost)

@@ -95,13 +95,13 @@ func (s *script) completion(queue string, wc ibv.WC, err error) ibv.WC {
 
 func (s *script) sent(id *cm.ID) {
 	s.t.Helper()
-	wc, err := id.GetSendComp(soon(s.t))
+	wc, err := id.GetSendComp(withTimeout(s.t))
 	s.completion("send", wc, err)
 }
 
 func (s *script) received(id *cm.ID, at []byte) {
 	s.t.Helper()
-	wc, err := id.GetRecvComp(soon(s.t))
+	wc, err := id.GetRecvComp(withTimeout(s.t))
 	if wc = s.completion("recv", wc, err); at != nil {
 		s.data("%s", at[:wc.ByteLen])
 	}
@@ -114,10 +114,10 @@ var peerAttr = ibv.QPInitAttr{Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSend
 
 func (s *script) endpoint(port int, flags rdmacm.AddrInfoFlags, ps rdmacm.PortSpace) *cm.ID {
 	s.t.Helper()
-	info, err := getAddrInfo(soon(s.t), s.at, strconv.Itoa(port), cm.Hints{Flags: flags, PortSpace: ps})
+	info, err := getAddrInfo(withTimeout(s.t), s.at, strconv.Itoa(port), cm.Hints{Flags: flags, PortSpace: ps})
 	s.must(err)
 	defer info.Close()
-	id, err := cm.CreateEP(soon(s.t), info, nil, &peerAttr, rdma.QueueOptions{})
+	id, err := cm.CreateEP(withTimeout(s.t), info, nil, &peerAttr, rdma.QueueOptions{})
 	s.must(err)
 	if flags&rdmacm.RAI_PASSIVE != 0 {
 		s.must(id.Listen(0))
@@ -139,7 +139,7 @@ func (s *script) regions() {
 
 func (s *script) end() string {
 	s.t.Helper()
-	s.must(s.id.Disconnect(soon(s.t)))
+	s.must(s.id.Disconnect(withTimeout(s.t)))
 	s.must(s.id.QP().Close())
 	s.must(s.msgs.Close())
 	s.must(s.readable.Close())
@@ -156,7 +156,7 @@ func (s *script) x() string {
 		s.regions()
 		msgs = s.msgs.Bytes()
 		s.must(s.id.PostRecv(1, msgs[:24], s.msgs))
-		err := s.id.Connect(soon(t), nil, nil)
+		err := s.id.Connect(withTimeout(t), nil, nil)
 		if err != nil {
 			s.must(s.id.QP().Close())
 			for _, mr := range []*rdma.MR{s.msgs, s.readable, s.writable} {
@@ -192,7 +192,7 @@ func (s *script) x() string {
 	s.sent(s.id)
 
 	ud := s.endpoint(s.port+1, 0, rdmacm.PS_UDP)
-	e, err := ud.ConnectEvent(soon(t), &rdmacm.ConnParam{}, nil)
+	e, err := ud.ConnectEvent(withTimeout(t), &rdmacm.ConnParam{}, nil)
 	s.must(err)
 	pd, err := ud.PD()
 	s.must(err)
@@ -211,14 +211,14 @@ func (s *script) y(ready func()) string {
 	datagrams := s.endpoint(s.port+1, rdmacm.RAI_PASSIVE, rdmacm.PS_UDP)
 	ready()
 	var err error
-	s.id, _, err = listener.GetRequest(soon(t))
+	s.id, _, err = listener.GetRequest(withTimeout(t))
 	s.must(err)
 	s.regions()
 	msgs := s.msgs.Bytes()
 	s.must(s.id.PostRecv(1, msgs[:16], s.msgs))
 	s.must(s.id.PostRecvv(2, []ibv.SGE{s.msgs.SGE(16, 4), s.msgs.SGE(20, 60)}))
 	s.must(s.id.PostRecv(3, msgs[100:116], s.msgs))
-	s.must(s.id.Accept(soon(t), nil, nil))
+	s.must(s.id.Accept(withTimeout(t), nil, nil))
 	s.received(s.id, msgs)
 
 	own := binary.BigEndian.AppendUint64(nil, s.readable.Region().Address)
@@ -231,12 +231,12 @@ func (s *script) y(ready func()) string {
 	s.received(s.id, nil)
 	s.data("%s", s.writable.Bytes()[:21])
 
-	ud, _, err := datagrams.GetRequest(soon(t))
+	ud, _, err := datagrams.GetRequest(withTimeout(t))
 	s.must(err)
 	mr, err := ud.RegMsgs(msgs)
 	s.must(err)
 	s.must(ud.PostRecv(5, msgs, mr))
-	s.must(ud.Accept(soon(t), &rdmacm.ConnParam{QPNum: ud.QP().Num()}, nil))
+	s.must(ud.Accept(withTimeout(t), &rdmacm.ConnParam{QPNum: ud.QP().Num()}, nil))
 	s.received(ud, nil)
 	s.data("%s", msgs[40:48])
 	s.must(ud.QP().Close())

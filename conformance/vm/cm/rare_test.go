@@ -31,7 +31,7 @@ func TestECE(t *testing.T) {
 	require.NoError(t, id.SetLocalECE(&proposed))
 	param := cm.DefaultConnParam()
 	param.QPNum = 77
-	require.NoError(t, id.Connect(soon(t), &param, nil))
+	require.NoError(t, id.Connect(withTimeout(t), &param, nil))
 	other := keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil)
 	ece, err := other.RemoteECE()
 	require.NoError(t, err)
@@ -54,10 +54,10 @@ func TestNotify(t *testing.T) {
 	id := s.resolved(rdmacm.PS_TCP, at)
 	param := cm.DefaultConnParam()
 	param.QPNum = 77 // since the ID has no queue pair, RTU waits for Establish
-	require.NoError(t, id.Connect(soon(t), &param, nil))
+	require.NoError(t, id.Connect(withTimeout(t), &param, nil))
 	other := withQP(t, keep(t, expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST).ID, nil))
 	assert.ErrorIs(t, other.Notify(ibv.EVENT_COMM_EST), syscall.EINVAL, "before it is accepted")
-	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Accept(withTimeout(t), nil, nil))
 	expect(t, s.ch, rdmacm.CM_EVENT_CONNECT_RESPONSE)
 	require.NoError(t, other.Notify(ibv.EVENT_COMM_EST))
 	expect(t, s.server, rdmacm.CM_EVENT_ESTABLISHED)
@@ -75,7 +75,7 @@ func TestSetIBPath(t *testing.T) {
 		rdmacm.IBV_PATH_FLAG_BIDIRECTIONAL}
 	path.Path.ReversibleNumpath, path.Path.MTU, path.Path.Rate, path.Path.PKey = 0x81, 3, 2, ibv.ToBE16(0xffff)
 	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{path}), syscall.EINVAL, "the ID has no device")
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
+	require.NoError(t, id.ResolveAddr(withTimeout(t), netip.AddrPort{}, at, time.Second))
 	expect(t, s.ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	assert.ErrorContains(t, id.SetIBPath(nil), "no paths")
 	assert.ErrorIs(t, id.SetIBPath([]rdmacm.IBVPathData{{}}), syscall.EINVAL, "a path without flags")
@@ -108,10 +108,10 @@ func TestUserEvent(t *testing.T) {
 		return
 	}
 	require.NoError(t, id.WriteEvent(6, uint64(^uintptr(0))), "more than one")
-	require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, address(t, 7463), time.Second),
+	require.NoError(t, id.ResolveAddr(withTimeout(t), netip.AddrPort{}, address(t, 7463), time.Second),
 		"the event is not the result of a call")
 	for _, want := range []cm.Event{{Status: -5, Arg: 77}, {Status: 6, Arg: uint64(^uintptr(0))}} {
-		e, err := id.Event(soon(t))
+		e, err := id.Event(withTimeout(t))
 		require.NoError(t, err)
 		want.Type, want.ID = rdmacm.CM_EVENT_USER, id
 		assert.Equal(t, want, e)
@@ -129,7 +129,7 @@ func TestEventOfAddrInfo(t *testing.T) {
 	id, err := createID(rdmacm.PS_TCP)
 	keep(t, id, err)
 	hints := cm.Hints{Flags: rdmacm.RAI_NUMERICHOST, Source: address(t, 0)}
-	err = id.ResolveAddrInfo(soon(t), at.Addr().String(), "7464", hints)
+	err = id.ResolveAddrInfo(withTimeout(t), at.Addr().String(), "7464", hints)
 	if !since65(t, err) {
 		if _, err = id.QueryAddrInfo(); testbed.Native() {
 			assert.ErrorIs(t, err, syscall.ENOENT)
@@ -139,7 +139,7 @@ func TestEventOfAddrInfo(t *testing.T) {
 		return
 	}
 	require.NoError(t, err)
-	assert.ErrorIs(t, id.ResolveAddrInfo(soon(t), at.Addr().String(), "7464", hints), syscall.EBUSY,
+	assert.ErrorIs(t, id.ResolveAddrInfo(withTimeout(t), at.Addr().String(), "7464", hints), syscall.EBUSY,
 		"the first result was not read")
 	info, err := id.QueryAddrInfo()
 	require.NoError(t, err)
@@ -148,14 +148,14 @@ func TestEventOfAddrInfo(t *testing.T) {
 	info.Close()
 	_, err = id.QueryAddrInfo()
 	assert.ErrorIs(t, err, syscall.ENOENT, "the result was read")
-	err = id.ResolveAddrInfo(soon(t), "300.1.1.1", "7464", hints)
+	err = id.ResolveAddrInfo(withTimeout(t), "300.1.1.1", "7464", hints)
 	assert.ErrorContains(t, err, `unknown node "300.1.1.1" or service "7464"`)
 	require.NoError(t, id.Bind(address(t, 0)))
-	err = id.ResolveAddrInfo(soon(t), "", "7464", cm.Hints{Flags: rdmacm.RAI_SA})
+	err = id.ResolveAddrInfo(withTimeout(t), "", "7464", cm.Hints{Flags: rdmacm.RAI_SA})
 	assert.ErrorContains(t, err, "InfiniBand's subnet administration", "RoCE has none")
 	other, err := s.ch.CreateID(rdmacm.PS_TCP)
 	keep(t, other, err)
-	require.NoError(t, other.ResolveAddrInfo(soon(t), at.Addr().String(), "7464", hints))
+	require.NoError(t, other.ResolveAddrInfo(withTimeout(t), at.Addr().String(), "7464", hints))
 	expect(t, s.ch, rdmacm.CM_EVENT_ADDRINFO_RESOLVED)
 	info, err = other.QueryAddrInfo()
 	require.NoError(t, err)
@@ -171,7 +171,7 @@ func TestJoinToSendOnly(t *testing.T) {
 		keep(t, id, err)
 		require.NoError(t, id.Bind(address(t, 0)))
 		withQP(t, id)
-		_, _, err = id.JoinEx(soon(t), group, flags)
+		_, _, err = id.JoinEx(withTimeout(t), group, flags)
 		require.NoError(t, err)
 		return id, expect(t, s.ch, rdmacm.CM_EVENT_MULTICAST_JOIN)
 	}
@@ -189,7 +189,7 @@ func TestJoinToSendOnly(t *testing.T) {
 	ah, err := pd.CreateAH(&e.UD.AHAttr)
 	keep(t, ah, err)
 	require.NoError(t, from.PostUDSend(2, []byte("to all"), nil, ibv.SEND_INLINE, ah, e.UD.QPNum))
-	wc, err := to.GetRecvComp(soon(t))
+	wc, err := to.GetRecvComp(withTimeout(t))
 	require.NoError(t, err)
 	assert.Equal(t, "to all", string(mrs[to].Bytes()[40:wc.ByteLen]))
 	n, err := from.QP().RecvCQ().Poll(make([]ibv.WC, 1))
@@ -207,13 +207,13 @@ func TestJoinToSendOnly(t *testing.T) {
 func TestAddressesOfInfiniBand(t *testing.T) {
 	inGuest(t, "the software device has IP addresses only")
 	for _, flags := range []rdmacm.AddrInfoFlags{rdmacm.RAI_PASSIVE, 0} {
-		info, err := getAddrInfo(soon(t), "::ffff:10.77.0.1", "7465",
+		info, err := getAddrInfo(withTimeout(t), "::ffff:10.77.0.1", "7465",
 			cm.Hints{Flags: flags | rdmacm.RAI_FAMILY | rdmacm.RAI_NUMERICHOST, Family: 27})
 		require.NoError(t, err)
 		assert.EqualValues(t, 27, info.C.AiFamily)
 		assert.False(t, info.Source().IsValid(), "none of IP")
 		assert.False(t, info.Destination().IsValid())
-		_, err = cm.CreateEP(soon(t), info, nil, nil, rdma.QueueOptions{})
+		_, err = cm.CreateEP(withTimeout(t), info, nil, nil, rdma.QueueOptions{})
 		assert.ErrorIs(t, err, syscall.ENODEV)
 		assert.ErrorContains(t, err, "no InfiniBand device")
 		info.Close()

@@ -22,20 +22,20 @@ func TestDisconnectAfterRejection(t *testing.T) {
 	l := listen(t, 7561)
 	server := make(chan error, 1)
 	go func() {
-		id, _, err := l.GetRequest(soon(t))
+		id, _, err := l.GetRequest(withTimeout(t))
 		if err == nil {
 			err = id.Reject(nil)
 		}
 		if err == nil {
-			id.Disconnect(soon(t)) // C may return an error
+			id.Disconnect(withTimeout(t)) // C may return an error
 			err = id.Close()
 		}
 		server <- err
 	}()
 	id := resolve(t, address(t, 7561))
-	assert.ErrorContains(t, id.Connect(soon(t), nil, nil), "the peer's program rejected it")
+	assert.ErrorContains(t, id.Connect(withTimeout(t), nil, nil), "the peer's program rejected it")
 	start := time.Now()
-	id.Disconnect(soon(t))
+	id.Disconnect(withTimeout(t))
 	assert.Less(t, time.Since(start), 5*time.Second)
 	require.NoError(t, <-server)
 }
@@ -53,7 +53,7 @@ func TestRetry(t *testing.T) {
 	require.NoError(t, id.PostRecv(1, mr.Bytes(), mr))
 	qp := id.QP()
 	for range 2 {
-		assert.ErrorContains(t, id.Connect(soon(t), nil, nil), "no listener")
+		assert.ErrorContains(t, id.Connect(withTimeout(t), nil, nil), "no listener")
 		next, err := id.Retry()
 		require.NoError(t, err)
 		_, err = id.Device()
@@ -62,8 +62,8 @@ func TestRetry(t *testing.T) {
 		id = next
 		assert.Equal(t, "client", id.Value())
 		assert.Same(t, qp, id.QP())
-		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
-		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		require.NoError(t, id.ResolveAddr(withTimeout(t), netip.AddrPort{}, at, time.Second))
+		require.NoError(t, id.ResolveRoute(withTimeout(t), time.Second))
 		require.NoError(t, id.PostRecv(2, mr.Bytes(), mr))
 	}
 
@@ -72,7 +72,7 @@ func TestRetry(t *testing.T) {
 	server, sent := make(chan error, 1), make(chan struct{})
 	go func() {
 		server <- func() error {
-			id, _, err := l.GetRequest(soon(t))
+			id, _, err := l.GetRequest(withTimeout(t))
 			if err != nil {
 				return err
 			}
@@ -81,24 +81,24 @@ func TestRetry(t *testing.T) {
 			if _, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{}); err != nil {
 				return err
 			}
-			if err = id.Accept(soon(t), nil, nil); err != nil {
+			if err = id.Accept(withTimeout(t), nil, nil); err != nil {
 				return err
 			}
 			if err = id.PostSend(3, []byte("hello"), nil, ibv.SEND_INLINE); err != nil {
 				return err
 			}
-			_, err = id.GetSendComp(soon(t))
+			_, err = id.GetSendComp(withTimeout(t))
 			close(sent) // see TestMessageBothWays
 			if err != nil {
 				return err
 			}
-			return id.Disconnect(soon(t))
+			return id.Disconnect(withTimeout(t))
 		}()
 	}()
-	require.NoError(t, id.Connect(soon(t), nil, nil))
-	wc, err := id.GetRecvComp(soon(t))
+	require.NoError(t, id.Connect(withTimeout(t), nil, nil))
+	wc, err := id.GetRecvComp(withTimeout(t))
 	for err == nil && wc.Status == ibv.WC_WR_FLUSH_ERR { // from rejected attempts
-		wc, err = id.GetRecvComp(soon(t))
+		wc, err = id.GetRecvComp(withTimeout(t))
 	}
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
@@ -109,7 +109,7 @@ func TestRetry(t *testing.T) {
 	case err := <-server:
 		t.Fatal("the server: ", err)
 	}
-	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, id.Disconnect(withTimeout(t)))
 	require.NoError(t, <-server)
 }
 
@@ -119,23 +119,23 @@ func TestRetryByEvents(t *testing.T) {
 	at := address(t, 7563)
 	id := withQP(t, s.resolved(rdmacm.PS_TCP, at))
 	id.SetValue(7)
-	require.NoError(t, id.Connect(soon(t), nil, nil))
+	require.NoError(t, id.Connect(withTimeout(t), nil, nil))
 	expect(t, s.ch, rdmacm.CM_EVENT_REJECTED)
 	next, err := id.Retry()
 	keep(t, next, err)
-	require.NoError(t, next.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
+	require.NoError(t, next.ResolveAddr(withTimeout(t), netip.AddrPort{}, at, time.Second))
 	assert.Equal(t, 7, expect(t, s.ch, rdmacm.CM_EVENT_ADDR_RESOLVED).ID.Value())
 	assert.Equal(t, ibv.QPS_RESET, next.QP().State())
-	require.NoError(t, next.ResolveRoute(soon(t), time.Second))
+	require.NoError(t, next.ResolveRoute(withTimeout(t), time.Second))
 	expect(t, s.ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	assert.Equal(t, ibv.QPS_INIT, next.QP().State())
 	s.listen(rdmacm.PS_TCP, at)
-	require.NoError(t, next.Connect(soon(t), nil, nil))
+	require.NoError(t, next.Connect(withTimeout(t), nil, nil))
 	request := expect(t, s.server, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	assert.Nil(t, request.ID.Value())
 	other := withQP(t, request.ID)
 	keep(t, other, nil)
-	require.NoError(t, other.Accept(soon(t), nil, nil))
+	require.NoError(t, other.Accept(withTimeout(t), nil, nil))
 	expect(t, s.ch, rdmacm.CM_EVENT_ESTABLISHED)
 	assert.Equal(t, ibv.QPS_RTS, next.QP().State())
 }

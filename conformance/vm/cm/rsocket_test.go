@@ -104,11 +104,11 @@ var streamTests = func() []streamTest {
 func TestRSocketServerOfRStream(t *testing.T) {
 	unchanged(t)
 	onEnds(t, len(streamTests), func(t *testing.T, e ends) {
-		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7501).String())
+		l, err := listenConfig(rsocketOn(e)).Listen(withTimeout(t), netip.AddrPortFrom(e.own, 7501).String())
 		keep(t, l, err)
 		for _, s := range streamTests {
 			c := run(t, "rstream", s.args("7501", "-s", e.own.String(), "-k", "1")...)
-			conn, err := l.AcceptRDMA(soon(t))
+			conn, err := l.AcceptRDMA(withTimeout(t))
 			require.NoError(t, err, "%s", &c.out)
 			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			require.NoError(t, s.run(conn, false), "%+v: %s", s, &c.out)
@@ -128,7 +128,7 @@ func TestRSocketClientOfRStream(t *testing.T) {
 			port := strconv.Itoa(7502 + i)
 			c := run(t, "rstream", s.args(port, "-b", e.theirs.String())...)
 			conn := retry(t, func() (*stream.Conn, error) {
-				return dialer(rsocketOn(e)).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
+				return dialer(rsocketOn(e)).Dial(withTimeout(t), net.JoinHostPort(e.theirs.String(), port))
 			})
 			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			require.NoError(t, s.run(conn, true), "%+v: %s", s, &c.out)
@@ -142,11 +142,11 @@ func TestRSocketClientOfRStream(t *testing.T) {
 func TestRSocketProgramKilled(t *testing.T) {
 	unchanged(t)
 	onEnds(t, 1, func(t *testing.T, e ends) {
-		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7515).String())
+		l, err := listenConfig(rsocketOn(e)).Listen(withTimeout(t), netip.AddrPortFrom(e.own, 7515).String())
 		keep(t, l, err)
 		s := streamTest{"b", 1000, 1, 1 << 20}
 		c := run(t, "rstream", s.args("7515", "-s", e.own.String())...)
-		conn, err := l.AcceptRDMA(soon(t))
+		conn, err := l.AcceptRDMA(withTimeout(t))
 		require.NoError(t, err)
 		require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 		first := &counting{Conn: conn}

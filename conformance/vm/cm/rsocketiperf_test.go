@@ -24,7 +24,7 @@ const newerRoot = "GOVERBS_NEWERROOT"
 
 // iperf returns the command of iperf3 at a port.
 func (p preload) iperf(t *testing.T, at netip.AddrPort, args ...string) *exec.Cmd {
-	return p.command(soon(t), "/usr/bin/iperf3", append(args, "-p", strconv.Itoa(int(at.Port())))...)
+	return p.command(withTimeout(t), "/usr/bin/iperf3", append(args, "-p", strconv.Itoa(int(at.Port())))...)
 }
 
 // TestRSocketRelaysIperf runs iperf3 against iperf3 through Go: to the server, from it, and over two streams. The

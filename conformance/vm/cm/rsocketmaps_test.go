@@ -98,11 +98,11 @@ func TestRSocketServesRIOStream(t *testing.T) {
 	onEnds(t, len(mapTests), func(t *testing.T, e ends) {
 		config := rsocketOn(e)
 		config.Maps = 1
-		l, err := listenConfig(config).Listen(soon(t), netip.AddrPortFrom(e.own, 7530).String())
+		l, err := listenConfig(config).Listen(withTimeout(t), netip.AddrPortFrom(e.own, 7530).String())
 		keep(t, l, err)
 		for _, m := range mapTests {
 			c := run(t, "riostream", m.args("7530", "-s", e.own.String())...)
-			conn, err := l.AcceptRDMA(soon(t))
+			conn, err := l.AcceptRDMA(withTimeout(t))
 			require.NoError(t, err, "%s", &c.out)
 			t.Cleanup(func() { conn.Close() })
 			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
@@ -125,7 +125,7 @@ func TestRSocketClientOfRIOStream(t *testing.T) {
 			c := run(t, "riostream", m.args(port, "-b", e.theirs.String())...)
 			time.Sleep(time.Second) // the server listens before it advertises iomaps
 			conn := retry(t, func() (*stream.Conn, error) {
-				return dialer(config).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
+				return dialer(config).Dial(withTimeout(t), net.JoinHostPort(e.theirs.String(), port))
 			})
 			t.Cleanup(func() { conn.Close() })
 			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))

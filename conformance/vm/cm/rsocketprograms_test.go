@@ -80,7 +80,7 @@ func TestRSocketServesCurl(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(p.root, "body"), body, 0o600))
 	onEnds(t, 4, func(t *testing.T, e ends) {
 		at := netip.AddrPortFrom(e.own, 7520)
-		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), at.String())
+		l, err := listenConfig(rsocketOn(e)).Listen(withTimeout(t), at.String())
 		require.NoError(t, err)
 		var from []string
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func TestRSocketServesCurl(t *testing.T) {
 		for range 2 {
 			want := append(fmt.Appendf(nil, "%d %x\n", len(body), sha256.Sum256(body)), body[:len(body)/2]...)
 			var wrong bytes.Buffer
-			curl := p.command(soon(t), "/usr/bin/curl", "-sS", "-H", "Expect:", "--data-binary", "@/body",
+			curl := p.command(withTimeout(t), "/usr/bin/curl", "-sS", "-H", "Expect:", "--data-binary", "@/body",
 				"http://"+at.String()+"/")
 			curl.Stderr = &wrong
 			got, err := curl.Output()
@@ -133,7 +133,7 @@ func (p preload) listen(t *testing.T, at netip.AddrPort, stdin []byte, stdout io
 	t.Cleanup(func() { r.Close() })
 	_, err = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, smallestPipe)
 	require.NoError(t, err)
-	n := &netcat{p.command(soon(t), netcatPath, "-n", "-v", "-l", "-s", at.Addr().String(), "-p",
+	n := &netcat{p.command(withTimeout(t), netcatPath, "-n", "-v", "-l", "-s", at.Addr().String(), "-p",
 		strconv.Itoa(int(at.Port()))), r, smallestPipe - len(reuseportWarning)}
 	_, err = w.Write(make([]byte, n.filled))
 	require.NoError(t, err)
@@ -197,13 +197,13 @@ func TestRSocketNetcat(t *testing.T) {
 			require.NoError(t, nc.Wait())
 			assert.True(t, bytes.Equal(to, got.Bytes()), "%d bytes", got.Len())
 		}
-		l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7521).String())
+		l, err := listenConfig(rsocketOn(e)).Listen(withTimeout(t), netip.AddrPortFrom(e.own, 7521).String())
 		keep(t, l, err)
 		var got, wrong bytes.Buffer
-		client := p.command(soon(t), netcatPath, e.own.String(), "7521")
+		client := p.command(withTimeout(t), netcatPath, e.own.String(), "7521")
 		client.Stdin, client.Stdout, client.Stderr = bytes.NewReader(from), &got, &wrong
 		require.NoError(t, client.Start())
-		conn, err := l.AcceptRDMA(soon(t))
+		conn, err := l.AcceptRDMA(withTimeout(t))
 		require.NoError(t, err)
 		both(t, client, &got, conn)
 		assert.Empty(t, wrong.String())
@@ -213,7 +213,7 @@ func TestRSocketNetcat(t *testing.T) {
 		server := p.listen(t, at, from, &got)
 		server.resume(t)
 		server.await(t, inAccept)
-		conn, err = dialer(rsocketOn(e)).Dial(soon(t), at.String())
+		conn, err = dialer(rsocketOn(e)).Dial(withTimeout(t), at.String())
 		require.NoError(t, err)
 		both(t, server.Cmd, &got, conn)
 	})
@@ -247,7 +247,7 @@ func TestRSocketSelectOfLibrspreload(t *testing.T) {
 				server.resume(t)
 				server.await(t, inAccept)
 			}
-			client := p.command(soon(t), netcatPath, "-n", "-v", at.Addr().String(), strconv.Itoa(int(at.Port())))
+			client := p.command(withTimeout(t), netcatPath, "-n", "-v", at.Addr().String(), strconv.Itoa(int(at.Port())))
 			client.Stdin, client.Stdout, client.Stderr = bytes.NewReader(to), create("client"), create("says")
 			require.NoError(t, client.Start())
 			got := func(name string) []byte {

@@ -25,7 +25,7 @@ import (
 // sides have closed. Go is thus the server of one program and the client of the other, whatever protocol they use.
 // ignored lists errors of programs that exit with unread data.
 func relay(t *testing.T, e ends, from, to uint16, ignored ...error) {
-	l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, from).String())
+	l, err := listenConfig(rsocketOn(e)).Listen(withTimeout(t), netip.AddrPortFrom(e.own, from).String())
 	require.NoError(t, err)
 	var all sync.WaitGroup
 	t.Cleanup(func() {
@@ -45,7 +45,7 @@ func relay(t *testing.T, e ends, from, to uint16, ignored ...error) {
 			if err != nil {
 				return
 			}
-			server, err := dialer(rsocketOn(e)).Dial(soon(t), netip.AddrPortFrom(e.theirs, to).String())
+			server, err := dialer(rsocketOn(e)).Dial(withTimeout(t), netip.AddrPortFrom(e.theirs, to).String())
 			if !assert.NoError(t, err) {
 				client.Close()
 				return
@@ -82,7 +82,7 @@ func TestRSocketRelaysRCopy(t *testing.T) {
 		}()
 		awaitListener(t, e, 7540)
 		relay(t, e, 7541, 7540)
-		out, err := exec.CommandContext(soon(t), "rcopy", from, e.own.String()+":"+to, "-p", "7541").CombinedOutput()
+		out, err := exec.CommandContext(withTimeout(t), "rcopy", from, e.own.String()+":"+to, "-p", "7541").CombinedOutput()
 		require.NoError(t, err, "%s\nserver: %s", out, &server.out)
 		got, err := os.ReadFile(to)
 		require.NoError(t, err)
@@ -94,7 +94,7 @@ func TestRSocketRelaysRCopy(t *testing.T) {
 // awaitListener waits until C's server accepts connections.
 func awaitListener(t *testing.T, e ends, port uint16) {
 	c := retry(t, func() (*stream.Conn, error) {
-		return dialer(rsocketOn(e)).Dial(soon(t), netip.AddrPortFrom(e.theirs, port).String())
+		return dialer(rsocketOn(e)).Dial(withTimeout(t), netip.AddrPortFrom(e.theirs, port).String())
 	})
 	require.NoError(t, c.Close())
 }

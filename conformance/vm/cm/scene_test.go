@@ -54,10 +54,10 @@ func (s *scene) resolved(ps rdmacm.PortSpace, to netip.AddrPort) *cm.ID {
 	s.t.Helper()
 	id, err := s.ch.CreateID(ps)
 	keep(s.t, id, err)
-	require.NoError(s.t, id.ResolveAddr(soon(s.t), netip.AddrPort{}, to, time.Second))
+	require.NoError(s.t, id.ResolveAddr(withTimeout(s.t), netip.AddrPort{}, to, time.Second))
 	e := expect(s.t, s.ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
 	assert.Same(s.t, id, e.ID)
-	require.NoError(s.t, id.ResolveRoute(soon(s.t), time.Second))
+	require.NoError(s.t, id.ResolveRoute(withTimeout(s.t), time.Second))
 	expect(s.t, s.ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 	return id
 }

@@ -183,17 +183,17 @@ func newRaw(t *testing.T) *raw {
 	t.Helper()
 	l := listen(t, 7495)
 	go func() {
-		id, _, err := l.GetRequest(soon(t))
+		id, _, err := l.GetRequest(withTimeout(t))
 		if err != nil {
 			return
 		}
 		t.Cleanup(func() { id.Close() })
 		if _, err = id.CreateQP(nil, &qpAttr, rdma.QueueOptions{}); err == nil {
-			id.Accept(soon(t), nil, nil)
+			id.Accept(withTimeout(t), nil, nil)
 		}
 	}()
 	id := resolve(t, address(t, 7495))
-	require.NoError(t, id.Connect(soon(t), nil, nil))
+	require.NoError(t, id.Connect(withTimeout(t), nil, nil))
 	pd, err := id.PD()
 	require.NoError(t, err)
 	r := &raw{t: t, qp: id.QP(), cq: id.QP().SendCQ(), wcs: make([]ibv.WC, 16)}

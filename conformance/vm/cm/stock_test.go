@@ -33,7 +33,7 @@ type program struct {
 
 func run(t *testing.T, name string, args ...string) *program {
 	t.Helper()
-	p := &program{cmd: exec.CommandContext(soon(t), name, args...), done: make(chan error, 1)}
+	p := &program{cmd: exec.CommandContext(withTimeout(t), name, args...), done: make(chan error, 1)}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.WaitDelay = time.Second
 	require.NoError(t, p.cmd.Start())
@@ -95,31 +95,31 @@ func TestRDMAClientOfC(t *testing.T) { onEnds(t, 1, rdmaClient) }
 
 func rdmaClient(t *testing.T, e ends) {
 	at := netip.AddrPortFrom(e.own, 7474)
-	info, err := cm.GetAddrInfoOn(soon(t), e.backend, at.Addr().String(), "7474", cm.Hints{Flags: rdmacm.RAI_PASSIVE})
+	info, err := cm.GetAddrInfoOn(withTimeout(t), e.backend, at.Addr().String(), "7474", cm.Hints{Flags: rdmacm.RAI_PASSIVE})
 	require.NoError(t, err)
 	defer info.Close()
-	l, err := cm.CreateEP(soon(t), info, nil, &sixteen, rdma.QueueOptions{})
+	l, err := cm.CreateEP(withTimeout(t), info, nil, &sixteen, rdma.QueueOptions{})
 	keep(t, l, err)
 	require.NoError(t, l.Listen(0))
 	c := run(t, "rdma_client", "-s", at.Addr().String(), "-p", "7474")
-	id, _, err := l.GetRequest(soon(t))
+	id, _, err := l.GetRequest(withTimeout(t))
 	require.NoError(t, err)
 	defer id.Close()
 	mr, err := id.RegMsgs(bytes.Repeat([]byte{7}, 16))
 	require.NoError(t, err)
 	defer mr.Close()
 	require.NoError(t, id.PostRecv(1, mr.Bytes(), mr))
-	require.NoError(t, id.Accept(soon(t), nil, nil))
-	wc, err := id.GetRecvComp(soon(t))
+	require.NoError(t, id.Accept(withTimeout(t), nil, nil))
+	wc, err := id.GetRecvComp(withTimeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.EqualValues(t, 16, wc.ByteLen)
 	assert.Equal(t, make([]byte, 16), mr.Bytes(), "it sends zeros")
 	require.NoError(t, id.PostSend(2, mr.Bytes(), nil, ibv.SEND_INLINE))
-	wc, err = id.GetSendComp(soon(t))
+	wc, err = id.GetSendComp(withTimeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
-	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, id.Disconnect(withTimeout(t)))
 	assert.Contains(t, c.ended(t), "rdma_client: end 0")
 }
 
@@ -156,19 +156,19 @@ func rdmaServer(t *testing.T, e ends) {
 	s := run(t, "rdma_server", "-s", at.Addr().String(), "-p", "7475")
 	mem := make([]byte, 16)
 	id := retry(t, func() (*cm.ID, error) {
-		info, err := cm.GetAddrInfoOn(soon(t), e.backend, at.Addr().String(), "7475", cm.Hints{})
+		info, err := cm.GetAddrInfoOn(withTimeout(t), e.backend, at.Addr().String(), "7475", cm.Hints{})
 		if err != nil {
 			return nil, err
 		}
 		defer info.Close()
-		id, err := cm.CreateEP(soon(t), info, nil, &sixteen, rdma.QueueOptions{})
+		id, err := cm.CreateEP(withTimeout(t), info, nil, &sixteen, rdma.QueueOptions{})
 		if err != nil {
 			return nil, err
 		}
 		mr, err := id.RegMsgs(mem)
 		require.NoError(t, err)
 		require.NoError(t, id.PostRecv(1, mem, mr))
-		if err := id.Connect(soon(t), nil, nil); err != nil {
+		if err := id.Connect(withTimeout(t), nil, nil); err != nil {
 			require.NoError(t, id.QP().Close())
 			require.NoError(t, mr.Close())
 			require.NoError(t, id.Close())
@@ -182,15 +182,15 @@ func rdmaServer(t *testing.T, e ends) {
 		return id, nil
 	})
 	require.NoError(t, id.PostSend(2, []byte("sixteen bytes ok"), nil, ibv.SEND_INLINE))
-	wc, err := id.GetSendComp(soon(t))
+	wc, err := id.GetSendComp(withTimeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
-	wc, err = id.GetRecvComp(soon(t))
+	wc, err = id.GetRecvComp(withTimeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	assert.EqualValues(t, 1, wc.WRID)
 	assert.EqualValues(t, 16, wc.ByteLen)
-	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, id.Disconnect(withTimeout(t)))
 	assert.Contains(t, s.ended(t), "rdma_server: end 0")
 }
 
@@ -237,7 +237,7 @@ func (p *ping) recv(t *testing.T) {
 // next waits for a message.
 func (p *ping) next(t *testing.T) (remote uint64, rkey, length uint32) {
 	t.Helper()
-	wc, err := p.id.GetRecvComp(soon(t))
+	wc, err := p.id.GetRecvComp(withTimeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 	require.EqualValues(t, 16, wc.ByteLen)
@@ -249,7 +249,7 @@ func (p *ping) next(t *testing.T) (remote uint64, rkey, length uint32) {
 
 func (p *ping) done(t *testing.T) {
 	t.Helper()
-	wc, err := p.id.GetSendComp(soon(t))
+	wc, err := p.id.GetSendComp(withTimeout(t))
 	require.NoError(t, err)
 	require.NoError(t, rdma.CompletionErr(&wc))
 }
@@ -284,7 +284,7 @@ func rpingClient(t *testing.T, e ends) {
 	request := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	id := keep(t, request.ID, nil)
 	p := newPing(t, id)
-	require.NoError(t, id.Accept(soon(t), rpingParam(), nil))
+	require.NoError(t, id.Accept(withTimeout(t), rpingParam(), nil))
 	expect(t, ch, rdmacm.CM_EVENT_ESTABLISHED)
 	for i := range pings {
 		remote, rkey, length := p.next(t)
@@ -301,10 +301,10 @@ func rpingClient(t *testing.T, e ends) {
 		}
 	}
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
-	require.NoError(t, id.Disconnect(soon(t)))
+	require.NoError(t, id.Disconnect(withTimeout(t)))
 	// the peer exits after the last message, possibly before its device has acknowledged it; the message is then
 	// flushed
-	_, err = id.GetSendComp(soon(t))
+	_, err = id.GetSendComp(withTimeout(t))
 	require.NoError(t, err)
 	assert.Contains(t, c.ended(t), fmt.Sprintf("ping data: rdma-ping-%d: ", pings-1))
 }
@@ -320,14 +320,14 @@ func rpingServer(t *testing.T, e ends) {
 	retry(t, func() (*cm.ID, error) {
 		id, err := ch.CreateID(rdmacm.PS_TCP)
 		require.NoError(t, err)
-		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
+		require.NoError(t, id.ResolveAddr(withTimeout(t), netip.AddrPort{}, at, time.Second))
 		expect(t, ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
-		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		require.NoError(t, id.ResolveRoute(withTimeout(t), time.Second))
 		expect(t, ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 		keep(t, id, nil)
 		p = newPing(t, id)
-		require.NoError(t, id.Connect(soon(t), rpingParam(), nil))
-		answer, err := ch.Event(soon(t))
+		require.NoError(t, id.Connect(withTimeout(t), rpingParam(), nil))
+		answer, err := ch.Event(withTimeout(t))
 		require.NoError(t, err)
 		if answer.Type != rdmacm.CM_EVENT_ESTABLISHED {
 			return nil, fmt.Errorf("%v", answer)
@@ -346,7 +346,7 @@ func rpingServer(t *testing.T, e ends) {
 		p.next(t)
 		require.True(t, bytes.HasPrefix(p.mr.Bytes(), text), "%q", p.mr.Bytes())
 	}
-	require.NoError(t, p.id.Disconnect(soon(t)))
+	require.NoError(t, p.id.Disconnect(withTimeout(t)))
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	assert.Contains(t, s.ended(t), fmt.Sprintf("server ping data: rdma-ping-%d: of Go's", pings-1))
 }

@@ -76,7 +76,7 @@ func (x *exchanger) sendsAllBut(t *testing.T, last int, to func(rdma.SendRequest
 		if i >= messages-last {
 			continue
 		}
-		wc, err := x.id.GetSendComp(soon(t))
+		wc, err := x.id.GetSendComp(withTimeout(t))
 		require.NoError(t, err)
 		require.NoError(t, rdma.CompletionErr(&wc))
 	}
@@ -87,7 +87,7 @@ func (x *exchanger) receives(t *testing.T, before int) (wc ibv.WC) {
 	t.Helper()
 	for i := range messages {
 		var err error
-		wc, err = x.id.GetRecvComp(soon(t))
+		wc, err = x.id.GetRecvComp(withTimeout(t))
 		require.NoError(t, err)
 		require.NoError(t, rdma.CompletionErr(&wc))
 		require.EqualValues(t, i, wc.WRID)
@@ -109,11 +109,11 @@ func ucmatoseClient(t *testing.T, e ends) {
 	c := run(t, "ucmatose", "-s", at.Addr().String(), "-p", "7478")
 	request := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	x := newExchanger(t, keep(t, request.ID, nil))
-	require.NoError(t, x.id.Accept(soon(t), nil, nil))
+	require.NoError(t, x.id.Accept(withTimeout(t), nil, nil))
 	expect(t, ch, rdmacm.CM_EVENT_ESTABLISHED)
 	x.sends(t, nil)
 	x.receives(t, 0)
-	require.NoError(t, x.id.Disconnect(soon(t)))
+	require.NoError(t, x.id.Disconnect(withTimeout(t)))
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
 	assert.Contains(t, c.ended(t), "return status 0")
 }
@@ -127,8 +127,8 @@ func ucmatoseServer(t *testing.T, e ends) {
 	x.receives(t, 0)
 	x.sendsAllBut(t, 1, nil)
 	expect(t, ch, rdmacm.CM_EVENT_DISCONNECTED)
-	require.NoError(t, x.id.Disconnect(soon(t)))
-	_, err := x.id.GetSendComp(soon(t)) // fails if the peer exited before it acknowledged; see TestMessageBothWays
+	require.NoError(t, x.id.Disconnect(withTimeout(t)))
+	_, err := x.id.GetSendComp(withTimeout(t)) // fails if the peer exited before it acknowledged; see TestMessageBothWays
 	require.NoError(t, err)
 	assert.Contains(t, s.ended(t), "return status 0")
 }
@@ -142,13 +142,13 @@ func exchanging(t *testing.T, e ends, space rdmacm.PortSpace, at netip.AddrPort)
 	retry(t, func() (*cm.ID, error) {
 		id, err := ch.CreateID(space)
 		keep(t, id, err)
-		require.NoError(t, id.ResolveAddr(soon(t), netip.AddrPort{}, at, time.Second))
+		require.NoError(t, id.ResolveAddr(withTimeout(t), netip.AddrPort{}, at, time.Second))
 		expect(t, ch, rdmacm.CM_EVENT_ADDR_RESOLVED)
-		require.NoError(t, id.ResolveRoute(soon(t), time.Second))
+		require.NoError(t, id.ResolveRoute(withTimeout(t), time.Second))
 		expect(t, ch, rdmacm.CM_EVENT_ROUTE_RESOLVED)
 		x = newExchanger(t, id)
-		require.NoError(t, id.Connect(soon(t), nil, nil))
-		answer, err = ch.Event(soon(t))
+		require.NoError(t, id.Connect(withTimeout(t), nil, nil))
+		answer, err = ch.Event(withTimeout(t))
 		require.NoError(t, err)
 		if answer.Type != rdmacm.CM_EVENT_ESTABLISHED {
 			return nil, fmt.Errorf("%v", answer)
@@ -181,7 +181,7 @@ func udaddyClient(t *testing.T, e ends) {
 	c := run(t, "udaddy", "-s", at.Addr().String())
 	request := expect(t, ch, rdmacm.CM_EVENT_CONNECT_REQUEST)
 	x := newExchanger(t, keep(t, request.ID, nil))
-	require.NoError(t, x.id.Accept(soon(t), &rdmacm.ConnParam{QPNum: x.id.QP().Num()}, nil))
+	require.NoError(t, x.id.Accept(withTimeout(t), &rdmacm.ConnParam{QPNum: x.id.QP().Num()}, nil))
 	wc := x.receives(t, 40)
 	pd, err := x.id.PD()
 	require.NoError(t, err)
@@ -213,7 +213,7 @@ func TestMCKeyOfC(t *testing.T) {
 	keep(t, id, err)
 	require.NoError(t, id.Bind(at))
 	x := newExchanger(t, id)
-	_, _, err = id.Join(soon(t), group)
+	_, _, err = id.Join(withTimeout(t), group)
 	require.NoError(t, err)
 	e := expect(t, ch, rdmacm.CM_EVENT_MULTICAST_JOIN)
 	defer func() { assert.NoError(t, id.Leave(group)) }()

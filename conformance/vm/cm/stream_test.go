@@ -44,10 +44,10 @@ func connect(t testing.TB, config stream.Config) (client, server *stream.Conn, e
 	}
 	accepted := make(chan result, 1)
 	go func() {
-		c, err := l.AcceptRDMA(soon(t))
+		c, err := l.AcceptRDMA(withTimeout(t))
 		accepted <- result{c, err}
 	}()
-	client, err = dialer(config).Dial(soon(t), l.Addr().String())
+	client, err = dialer(config).Dial(withTimeout(t), l.Addr().String())
 	if err != nil {
 		return nil, nil, errors.Join(err, l.Close())
 	}
@@ -226,22 +226,22 @@ func TestStreamArrivesUnread(t *testing.T) {
 
 func TestStreamDialErrors(t *testing.T) {
 	at := address(t, 7999)
-	_, err := dialer(on(stream.Config{})).Dial(soon(t), at.String())
+	_, err := dialer(on(stream.Config{})).Dial(withTimeout(t), at.String())
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "no listener")
-	_, err = dialer(on(stream.Config{HandshakeTimeout: time.Second})).Dial(soon(t), "10.99.0.1:1") // unused address
+	_, err = dialer(on(stream.Config{HandshakeTimeout: time.Second})).Dial(withTimeout(t), "10.99.0.1:1") // unused address
 	assert.Error(t, err)
 	t.Log(err)
 	l := listen(t, 7998)
 	var rejected sync.WaitGroup
 	rejected.Go(func() {
-		id, _, err := l.GetRequest(soon(t))
+		id, _, err := l.GetRequest(withTimeout(t))
 		if assert.NoError(t, err) {
 			assert.NoError(t, id.Reject([]byte("not today")))
 			assert.NoError(t, id.Close())
 		}
 	})
-	_, err = dialer(on(stream.Config{})).Dial(soon(t), address(t, 7998).String())
+	_, err = dialer(on(stream.Config{})).Dial(withTimeout(t), address(t, 7998).String())
 	rejected.Wait()
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "not today")

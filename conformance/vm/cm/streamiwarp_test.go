@@ -40,11 +40,11 @@ func TestStreamOnIWARP(t *testing.T) {
 	for name, protocol := range map[string]stream.Protocol{"stream": stream.Stream, "rsocket": stream.RSocket} {
 		t.Run(name, func(t *testing.T) {
 			config := stream.Config{Backend: e.backend, Protocol: protocol, HandshakeTimeout: opTimeout}
-			l, err := listenConfig(config).Listen(soon(t), netip.AddrPortFrom(e.own, 0).String())
+			l, err := listenConfig(config).Listen(withTimeout(t), netip.AddrPortFrom(e.own, 0).String())
 			keep(t, l, err)
 			served := make(chan error, 1)
 			go func() {
-				conn, err := l.AcceptRDMA(soon(t))
+				conn, err := l.AcceptRDMA(withTimeout(t))
 				if err != nil {
 					served <- err
 					return
@@ -56,7 +56,7 @@ func TestStreamOnIWARP(t *testing.T) {
 				}
 				served <- err
 			}()
-			conn, err := dialer(config).Dial(soon(t), l.Addr().String())
+			conn, err := dialer(config).Dial(withTimeout(t), l.Addr().String())
 			require.NoError(t, err)
 			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			for _, n := range []int{1, 64, 65, 1000, 1 << 16, 1 << 20} {
@@ -83,11 +83,11 @@ func TestStreamOnIWARP(t *testing.T) {
 // TestRSocketOnIWARP: C's rstream exchanges data with streams, as a client and as a server.
 func TestRSocketOnIWARP(t *testing.T) {
 	e := onIWARP(t)
-	l, err := listenConfig(rsocketOn(e)).Listen(soon(t), netip.AddrPortFrom(e.own, 7501).String())
+	l, err := listenConfig(rsocketOn(e)).Listen(withTimeout(t), netip.AddrPortFrom(e.own, 7501).String())
 	keep(t, l, err)
 	for i, s := range []streamTest{{"b", 64, 10, 1}, {"b", 1000, 2, 50}, {"b", 1 << 16, 1, 5}} {
 		c := run(t, "rstream", s.args("7501", "-s", e.own.String(), "-k", "1")...)
-		conn, err := l.AcceptRDMA(soon(t))
+		conn, err := l.AcceptRDMA(withTimeout(t))
 		require.NoError(t, err, "%s", &c.out)
 		require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 		require.NoError(t, s.run(conn, false), "%+v: %s", s, &c.out)
@@ -97,7 +97,7 @@ func TestRSocketOnIWARP(t *testing.T) {
 		port := strconv.Itoa(7502 + i)
 		c = run(t, "rstream", s.args(port, "-b", e.theirs.String())...)
 		conn = retry(t, func() (*stream.Conn, error) {
-			return dialer(rsocketOn(e)).Dial(soon(t), net.JoinHostPort(e.theirs.String(), port))
+			return dialer(rsocketOn(e)).Dial(withTimeout(t), net.JoinHostPort(e.theirs.String(), port))
 		})
 		require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 		require.NoError(t, s.run(conn, true), "%+v: %s", s, &c.out)

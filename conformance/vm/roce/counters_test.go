@@ -18,7 +18,7 @@ import (
 // TestHWCounters compares Soft-RoCE's counters in sysfs with the counters of the same names of the software device at
 // the other end.
 func TestHWCounters(t *testing.T) {
-	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+	forBothRequesters(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC})
 		counts := func(e *end) map[string]uint64 {
 			all, err := e.q.PD().Device().HWCounters(1)

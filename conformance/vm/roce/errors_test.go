@@ -26,7 +26,7 @@ func TestErrors(t *testing.T) {
 	// Timeouts are short only where the requester must give up: on a busy machine, answers may be late.
 	patience := func(want ibv.WCStatus) func(*ibv.QPAttr) {
 		return func(attr *ibv.QPAttr) {
-			attr.RNRRetry, attr.RetryCnt, attr.Timeout = 7, 7, rig.PeerAckTimeout
+			attr.RNRRetry, attr.RetryCnt, attr.Timeout = 7, 7, testbed.PeerAckTimeout
 			switch want {
 			case ibv.WC_RNR_RETRY_EXC_ERR:
 				attr.RNRRetry = 1
@@ -35,7 +35,7 @@ func TestErrors(t *testing.T) {
 			}
 		}
 	}
-	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+	forBothRequesters(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		for _, c := range []struct {
 			name  string
 			ready func(b *end)

@@ -19,7 +19,7 @@ import (
 // TestSendInvalidate checks that a send with invalidate invalidates the key of a memory window of the receiver, and
 // that the receiver's completion reports the key.
 func TestSendInvalidate(t *testing.T) {
-	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+	forBothRequesters(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC})
 		mw, err := b.q.PD().AllocMW(ibv.MW_TYPE_2)
 		keep(t, mw, err)
@@ -79,7 +79,7 @@ const flushes = ibv.QP_EX_WITH_RDMA_WRITE | ibv.QP_EX_WITH_FLUSH | ibv.QP_EX_WIT
 // TestFlush checks that data written before a flush is in memory when the flush completes.
 func TestFlush(t *testing.T) {
 	hasFlush(t)
-	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+	forBothRequesters(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC, ops: flushes})
 		for _, size := range sizes {
 			for _, level := range []ibv.SelectivityLevel{ibv.FLUSH_RANGE, ibv.FLUSH_MR} {
@@ -106,7 +106,7 @@ func TestFlush(t *testing.T) {
 // TestAtomicWrite checks that exactly eight bytes are written atomically.
 func TestAtomicWrite(t *testing.T) {
 	hasFlush(t)
-	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+	forBothRequesters(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC, ops: flushes})
 		b.fill(2)
 		want := slices.Clone(b.mr.Bytes())
@@ -127,7 +127,7 @@ func TestAtomicWrite(t *testing.T) {
 // TestExtendedErrors checks the requester's status if one of these operations is not allowed.
 func TestExtendedErrors(t *testing.T) {
 	hasFlush(t)
-	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+	forBothRequesters(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		for _, c := range []struct {
 			name  string
 			build func(p *rdma.WRProgram, remote uint64, rkey uint32) rdma.WRRequest

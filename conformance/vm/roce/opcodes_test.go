@@ -29,7 +29,7 @@ var sizes = []int{1, mtu, mtu + 1, 5001, 1 << 20}
 
 // TestOperations transfers messages of several sizes with every operation, and compares all memory.
 func TestOperations(t *testing.T) {
-	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+	forBothRequesters(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		for _, kind := range []ibv.QPType{ibv.QPT_RC, ibv.QPT_UC, ibv.QPT_UD} {
 			t.Run(kind.String(), func(t *testing.T) {
 				a, b := pair(t, options{kind: kind})
@@ -136,7 +136,7 @@ func move(t *testing.T, a, b *end, kind ibv.QPType, op ibv.WROpcode, size int) b
 
 // TestAtomics checks that each atomic operation changes the peer's memory once and returns the old value.
 func TestAtomics(t *testing.T) {
-	both(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
+	forBothRequesters(t, func(t *testing.T, pair func(*testing.T, options) (a, b *end)) {
 		a, b := pair(t, options{kind: ibv.QPT_RC})
 		word := func(e *end) []byte { return e.mr.Bytes()[margin : margin+8] }
 		remote, rkey := b.mr.SGE(margin, 8).Addr, b.mr.RKey()

@@ -38,15 +38,15 @@ const margin = 4096
 // caps are sufficient for these tests.
 var caps = ibv.QPCap{MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 1, MaxRecvSGE: 1}
 
-// both runs a test with each end as the requester, over IPv4 and IPv6.
-func both(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o options) (a, b *end))) {
+// forBothRequesters runs a test with each end as the requester, over IPv4 and IPv6.
+func forBothRequesters(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o options) (a, b *end))) {
 	t.Helper()
-	over := testbed.OpenAcross(t)
-	fabric := over.Soft(t)
+	hosts := testbed.OpenAcross(t)
+	fabric := hosts.Soft(t)
 	for _, v := range []struct {
 		name         string
 		soft, kernel netip.Addr
-	}{{"IPv4", over.Soft4, over.Kernel4}, {"IPv6", over.Soft6, over.Kernel6}} {
+	}{{"IPv4", hosts.Soft4, hosts.Kernel4}, {"IPv6", hosts.Soft6, hosts.Kernel6}} {
 		for _, role := range []string{"soft is active", "kernel is active"} {
 			t.Run(v.name+"/"+role, func(t *testing.T) {
 				test(t, func(t *testing.T, o options) (a, b *end) {
@@ -54,16 +54,16 @@ func both(t *testing.T, test func(t *testing.T, pair func(t *testing.T, o option
 					d, err := rdma.OpenOn(fabric, "soft0")
 					require.NoError(t, err)
 					t.Cleanup(func() { assert.NoError(t, d.Close()) })
-					k, err := rdma.Open(over.Device)
+					k, err := rdma.Open(hosts.Device)
 					require.NoError(t, err)
 					t.Cleanup(func() { assert.NoError(t, k.Close()) })
-					own, kernel := newEnd(t, d, o), newEnd(t, k, o)
-					kernel.kernel = true
-					connect(t, own, kernel, v.soft, v.kernel, o)
+					softEnd, kernelEnd := newEnd(t, d, o), newEnd(t, k, o)
+					kernelEnd.kernel = true
+					connect(t, softEnd, kernelEnd, v.soft, v.kernel, o)
 					if role == "kernel is active" {
-						return kernel, own
+						return kernelEnd, softEnd
 					}
-					return own, kernel
+					return softEnd, kernelEnd
 				})
 			})
 		}

@@ -59,8 +59,8 @@ func TestAcceptManyRequests(t *testing.T) {
 			all = append(all, id)
 			require.NoError(t, id.ResolveAddr(client.ctx, netip.AddrPort{}, at, time.Second))
 			require.NoError(t, id.ResolveRoute(client.ctx, time.Second))
-			soon, cancel := context.WithTimeout(client.ctx, 300*time.Millisecond)
-			_ = id.Connect(soon, &rdmacm.ConnParam{QPNum: uint32(1000 + len(all))}, nil) // without Establish
+			timeout, cancel := context.WithTimeout(client.ctx, 300*time.Millisecond)
+			_ = id.Connect(timeout, &rdmacm.ConnParam{QPNum: uint32(1000 + len(all))}, nil) // without Establish
 			cancel()
 		}
 		end()

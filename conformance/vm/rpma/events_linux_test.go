@@ -32,9 +32,9 @@ func eachPair(t *testing.T, test func(t *testing.T, active, passive string)) {
 
 // watchBoth connects two watchers.
 func watchBoth(t *testing.T, at netip.AddrPort, active, passive string) [2]*watcher {
-	p := startWatcher(soon(t), t, passive, watched, at)
+	p := startWatcher(timeout(t), t, passive, watched, at)
 	p.expect("ready")
-	a := startWatcher(soon(t), t, active, watch, at)
+	a := startWatcher(timeout(t), t, active, watch, at)
 	a.expect("event 0, result 0")
 	p.expect("event 0, result 0")
 	return [2]*watcher{a, p}

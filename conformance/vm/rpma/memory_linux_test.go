@@ -50,7 +50,7 @@ func runOut(t *testing.T, language, role string) string {
 	t.Helper()
 	faults := filepath.Join(t.TempDir(), "faults")
 	require.NoError(t, os.WriteFile(faults, make([]byte, os.Getpagesize()), 0o600))
-	w := newWatcher(soon(t), t, language, role, address(7670))
+	w := newWatcher(timeout(t), t, language, role, address(7670))
 	w.cmd.Env = append(w.cmd.Env, envFaults+"="+faults, "LD_PRELOAD="+faultsLib)
 	out, err := w.cmd.Output()
 	require.NoError(t, err, "%s: %s", w.what, out)

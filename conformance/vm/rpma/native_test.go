@@ -115,7 +115,7 @@ func newRoleWith(t *testing.T, at netip.AddrPort, side rpma.Side, o rpma.PeerOpt
 	t.Helper()
 	backend, err := testbed.Backend()
 	require.NoError(t, err)
-	r := &role{t: t, ctx: soon(t), at: at}
+	r := &role{t: t, ctx: timeout(t), at: at}
 	r.device, err = rpma.FindDeviceOn(r.ctx, backend, side, at.Addr().String())
 	r.must(err)
 	r.peer, err = rpma.NewPeer(r.device, o)

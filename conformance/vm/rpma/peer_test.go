@@ -20,8 +20,8 @@ import (
 	"github.com/goverbs/goverbs/conformance/vm/wire"
 )
 
-// soon returns a context with a generous timeout.
-func soon(t *testing.T) context.Context {
+// timeout returns a context with a generous timeout.
+func timeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
@@ -39,7 +39,7 @@ type (
 
 func program(t *testing.T, role string, at netip.AddrPort) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(soon(t), "rpmapeer", role, at.Addr().String(), strconv.Itoa(int(at.Port())))
+	cmd := exec.CommandContext(timeout(t), "rpmapeer", role, at.Addr().String(), strconv.Itoa(int(at.Port())))
 	cmd.WaitDelay = time.Second
 	return cmd
 }

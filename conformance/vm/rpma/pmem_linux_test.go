@@ -38,7 +38,7 @@ func TestPersistentMemory(t *testing.T) {
 }
 
 func newPeer(t *testing.T) *rpma.Peer {
-	d, err := rpma.FindDevice(soon(t), rpma.Local, address(0).Addr().String())
+	d, err := rpma.FindDevice(timeout(t), rpma.Local, address(0).Addr().String())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	p, err := rpma.NewPeer(d, rpma.PeerOptions{})
@@ -140,16 +140,16 @@ func flushed(t *testing.T, p *rpma.Peer, m *rpma.MR, memory []byte) {
 	require.NoError(t, err)
 	defer own.Close()
 	at := address(pmemPort).String()
-	e, err := p.Listen(soon(t), at)
+	e, err := p.Listen(timeout(t), at)
 	require.NoError(t, err)
 	defer e.Close()
 	accepted := make(chan *rpma.Conn, 1)
 	go func() {
-		c, err := e.Accept(soon(t), nil, nil)
+		c, err := e.Accept(timeout(t), nil, nil)
 		assert.NoError(t, err)
 		accepted <- c
 	}()
-	c, err := p.Connect(soon(t), at, nil, nil)
+	c, err := p.Connect(timeout(t), at, nil, nil)
 	require.NoError(t, err)
 	defer c.Close()
 	other := <-accepted
@@ -164,7 +164,7 @@ func flushed(t *testing.T, p *rpma.Peer, m *rpma.MR, memory []byte) {
 	require.NoError(t, c.Write(to, 4096, own, 0, uint64(len(persisted)), rpma.OnError, 1))
 	require.NoError(t, c.Flush(to, 4096, uint64(len(persisted)), rpma.Persistent, rpma.Always, 2))
 	wc := make([]ibv.WC, 1)
-	_, err = c.CQ().Wait(soon(t), wc)
+	_, err = c.CQ().Wait(timeout(t), wc)
 	require.NoError(t, err)
 	require.NoError(t, c.CompletionErr(&wc[0]))
 	assert.Equal(t, uint64(2), wc[0].WRID)

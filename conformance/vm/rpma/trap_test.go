@@ -20,7 +20,7 @@ func guard(o rpma.PeerOptions) passive {
 	}
 }
 
-// flush flushes once and stores the error of its completion in why.
+// flush flushes once and stores the error of its completion in reason.
 func flush(o rpma.PeerOptions, reason *string) active {
 	return func(t *testing.T, at netip.AddrPort) string {
 		r := newRoleWith(t, at, rpma.Remote, o)

@@ -94,7 +94,7 @@ func TestPeerDisconnects(t *testing.T) {
 	copy(p.ring.Bytes(), "farewell")
 	p.write(0, 8, 8)
 	p.receiveSend()
-	require.NoError(t, p.id.Disconnect(soon(t)))
+	require.NoError(t, p.id.Disconnect(timeout(t)))
 	all, err := io.ReadAll(c)
 	assert.NoError(t, err)
 	assert.Equal(t, "farewell", string(all))

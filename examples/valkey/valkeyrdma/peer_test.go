@@ -32,7 +32,7 @@ type peer struct {
 
 const peerBuffer = 1 << 20
 
-func soon(t *testing.T) context.Context {
+func timeout(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	t.Cleanup(cancel)
 	return ctx
@@ -71,10 +71,10 @@ func (p *peer) dial(config Config) *Conn {
 	p.id, err = cm.CreateIDOn(config.Backend, rdmacm.PS_TCP)
 	require.NoError(p.t, err)
 	at := l.Addr().(stream.Addr).AddrPort
-	require.NoError(p.t, p.id.ResolveAddr(soon(p.t), netip.AddrPort{}, at, time.Second))
-	require.NoError(p.t, p.id.ResolveRoute(soon(p.t), time.Second))
+	require.NoError(p.t, p.id.ResolveAddr(timeout(p.t), netip.AddrPort{}, at, time.Second))
+	require.NoError(p.t, p.id.ResolveRoute(timeout(p.t), time.Second))
 	require.NoError(p.t, p.open(p.id, peerBuffer))
-	require.NoError(p.t, p.id.Connect(soon(p.t), connParam(), nil))
+	require.NoError(p.t, p.id.Connect(timeout(p.t), connParam(), nil))
 	return (<-accepted).(*Conn)
 }
 
@@ -84,15 +84,15 @@ func (p *peer) accept(config Config) *Conn {
 	defer func() { assert.NoError(p.t, listener.Close()) }()
 	dialed := make(chan *Conn, 1)
 	go func() {
-		c, err := config.Dial(soon(p.t), listener.LocalAddr().String())
+		c, err := config.Dial(timeout(p.t), listener.LocalAddr().String())
 		assert.NoError(p.t, err)
 		dialed <- c
 	}()
 	var err error
-	p.id, _, err = listener.GetRequest(soon(p.t))
+	p.id, _, err = listener.GetRequest(timeout(p.t))
 	require.NoError(p.t, err)
 	require.NoError(p.t, p.open(p.id, peerBuffer))
-	require.NoError(p.t, p.id.Accept(soon(p.t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1,
+	require.NoError(p.t, p.id.Accept(timeout(p.t), &rdmacm.ConnParam{ResponderResources: 1, InitiatorDepth: 1,
 		RetryCount: 5}, nil))
 	return <-dialed
 }
@@ -115,7 +115,7 @@ func (p *peer) close() {
 func (p *peer) receive() ibv.WC {
 	wcs := make([]ibv.WC, 1)
 	for {
-		_, err := p.cq.Wait(soon(p.t), wcs)
+		_, err := p.cq.Wait(timeout(p.t), wcs)
 		require.NoError(p.t, err)
 		require.Equal(p.t, ibv.WC_SUCCESS, wcs[0].Status)
 		if wcs[0].WRID&recvBit != 0 {
@@ -128,7 +128,7 @@ func (p *peer) receive() ibv.WC {
 func (p *peer) receiveSend() {
 	wcs := make([]ibv.WC, 1)
 	for wcs[0].WRID = recvBit; wcs[0].WRID&recvBit != 0; {
-		_, err := p.cq.Wait(soon(p.t), wcs)
+		_, err := p.cq.Wait(timeout(p.t), wcs)
 		require.NoError(p.t, err)
 	}
 }

@@ -200,7 +200,7 @@ func TestListenerCloses(t *testing.T) {
 	config := &Config{Backend: rdmatest.NewFabric(t, soft.Options{})}
 	l, err := config.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
-	c, err := config.Dial(soon(t), l.Addr().String())
+	c, err := config.Dial(timeout(t), l.Addr().String())
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	_, err = c.Read(make([]byte, 1))
@@ -208,6 +208,6 @@ func TestListenerCloses(t *testing.T) {
 	assert.NoError(t, c.Close())
 	_, err = l.Accept()
 	assert.ErrorIs(t, err, net.ErrClosed)
-	_, err = config.Dial(soon(t), l.Addr().String())
+	_, err = config.Dial(timeout(t), l.Addr().String())
 	assert.ErrorContains(t, err, "no listener")
 }
