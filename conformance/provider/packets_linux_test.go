@@ -40,7 +40,7 @@ func newPacketEnd(t *testing.T, device *rdma.Device, header uint16) *packetEnd {
 	e.mr, err = pd.RegMR(make([]byte, 1<<14), ibv.ACCESS_LOCAL_WRITE)
 	keep(t, e.mr, err)
 	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RAW_PACKET, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), PD: pd.Ptr(),
-		Cap: ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 3, MaxRecvSGE: 1, MaxInlineData: 64},
+		Cap:      ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 3, MaxRecvSGE: 1, MaxInlineData: 64},
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ibv.QP_EX_WITH_SEND}
 	if header > 0 {
 		attr.MaxTSOHeader = header

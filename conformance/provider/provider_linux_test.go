@@ -273,6 +273,7 @@ func TestARM64(t *testing.T) {
 	efaSuite(t, e)
 	sameDynamic(t, e, pathC, 1)
 	sameDynamic(t, e, pathNative, 1)
+	sameBuilders(t, e, 1)
 	identity(t, e, fewLists)
 }
 

@@ -35,9 +35,9 @@ import (
 // BlueFlame). If other C code has created queue pairs, open the device again, or set MLX5_SHUT_UP_BF=1 in the
 // environment.
 //
-// The path supports queue pairs of type RC, UC, UD and XRC_SEND, basic shared receive queues, and completion queues
-// that are not resized. Creating other objects fails with the reason: raw packets, IPoIB, dynamic connections, work
-// queues, and shared receive queues of other types.
+// The path supports queue pairs of type RC, UC, UD and XRC_SEND, dynamic connections, basic shared receive queues, and
+// completion queues that are not resized; on devices of package native also raw packets. Creating other objects fails
+// with the reason: IPoIB, work queues, and shared receive queues of other types.
 //
 // The path was tested only on an emulated device, against libmlx5 of rdma-core 44.0, 56.1 and 65.0: it writes the same
 // bytes to queues, doorbell records and doorbells, and reads the same values from completions.

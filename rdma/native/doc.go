@@ -20,9 +20,9 @@
 // /dev/infiniband/rdma_cm, translate the kernel's events, and move queue pairs as librdmacm does.
 //
 // Not supported yet: work queues, actions of flow rules, and routes of ibacm. Functions for these return
-// ErrNotSupported. Only rxe and EFA have extended queue pairs; those of rxe build FLUSH and ATOMIC_WRITE if the kernel
-// executes them. Only mlx5 has XRC, also in connections, device memory, flow rules with counters, and thread and parent
-// domains.
+// ErrNotSupported. Extended queue pairs of rxe build FLUSH and ATOMIC_WRITE if the kernel executes them; siw has none.
+// Only mlx5 has XRC, also in connections, dynamic connections, raw packets, device memory, flow rules with counters,
+// and thread and parent domains.
 //
 // rxe and siw have been tested on Linux 6.1, 6.12 and 7.
 package native
