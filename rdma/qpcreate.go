@@ -92,7 +92,8 @@ func (d *Device) createQPEx(verb string, attr *ibv.QPInitAttrEx, o QueueOptions,
 		in.flags = attr.CreateFlags
 	}
 	if attr.CompMask&ibv.QP_INIT_ATTR_SEND_OPS_FLAGS != 0 {
-		o.notRequestedOps = ^uint16(attr.SendOpsFlags) // providers size their rings for the requested ones: ibv_wr_post(3)
+		// providers size their rings for the requested operations (ibv_wr_post(3))
+		o.notRequestedOps = ^uint16(attr.SendOpsFlags)
 	}
 	queues := &ibv.QPInitAttr{QPType: attr.QPType, Cap: attr.Cap, SendCQ: attr.SendCQ, RecvCQ: attr.RecvCQ}
 	in.missing = refusal.MissingCQ(queues, attr.CompMask&ibv.QP_INIT_ATTR_IND_TABLE != 0)
