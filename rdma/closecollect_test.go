@@ -82,21 +82,21 @@ func TestCloseOfWorkQueueCollects(t *testing.T) {
 		w.Context, w.WQNum, w.PostRecv = ibv.PtrTo(&f.Context.Context), 0x20, f.Slot("post_wq_recv")
 		return address(w)
 	}
-	there := 3
+	remaining := 3
 	f.Do["poll_cq"] = func(a []uintptr) uintptr {
 		wcs := unsafe.Slice(ibv.Ptr[ibv.WC](a[2]).Deref(), int(a[1]))
-		n := min(there, len(wcs))
+		n := min(remaining, len(wcs))
 		for i := range n {
-			wcs[i] = ibv.WC{WRID: uint64(there - i), Opcode: ibv.WC_RECV, QPNum: 0x20}
+			wcs[i] = ibv.WC{WRID: uint64(remaining - i), Opcode: ibv.WC_RECV, QPNum: 0x20}
 		}
-		there -= n
+		remaining -= n
 		return uintptr(n)
 	}
 	w, err := d.CreateWQ(&ibv.WQInitAttr{WQType: ibv.WQT_RQ, MaxWR: 8, MaxSGE: 1, PD: pd.Ptr(), CQ: cq.Ptr()},
 		QueueOptions{})
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	assert.Zero(t, there, "completions in the device's queue")
+	assert.Zero(t, remaining, "completions in the device's queue")
 	n, err := cq.Poll(make([]ibv.WC, 8))
 	require.NoError(t, err)
 	assert.Equal(t, 3, n)
@@ -112,18 +112,18 @@ func TestResetOfWorkQueueCollects(t *testing.T) {
 		w.Context, w.WQNum, w.PostRecv = ibv.PtrTo(&f.Context.Context), 0x20, f.Slot("post_wq_recv")
 		return address(w)
 	}
-	there := 3
+	remaining := 3
 	f.Do["poll_cq"] = func(a []uintptr) uintptr {
 		wcs := unsafe.Slice(ibv.Ptr[ibv.WC](a[2]).Deref(), int(a[1]))
-		n := min(there, len(wcs))
+		n := min(remaining, len(wcs))
 		for i := range n {
-			wcs[i] = ibv.WC{WRID: uint64(there - i), Opcode: ibv.WC_RECV, QPNum: 0x20}
+			wcs[i] = ibv.WC{WRID: uint64(remaining - i), Opcode: ibv.WC_RECV, QPNum: 0x20}
 		}
-		there -= n
+		remaining -= n
 		return uintptr(n)
 	}
 	f.Do["modify_wq"] = func([]uintptr) uintptr {
-		there = 0
+		remaining = 0
 		return 0
 	}
 	w, err := d.CreateWQ(&ibv.WQInitAttr{WQType: ibv.WQT_RQ, MaxWR: 8, MaxSGE: 1, PD: pd.Ptr(), CQ: cq.Ptr()},

@@ -144,13 +144,13 @@ func TestCancelledDrain(t *testing.T) {
 	assert.ErrorContains(t, err, "not drained")
 	unlock()
 
-	ended, end := context.WithCancel(context.Background())
+	canceled, end := context.WithCancel(context.Background())
 	end()
 	poll := e.cq.queue.replacePath(polling(func() {}))           // the markers are posted but do not complete
 	for e.qp.sendMark.done == nil || e.qp.recvMark.done == nil { // the drain may be canceled before
-		require.ErrorIs(t, e.qp.Drain(ended), context.Canceled)
+		require.ErrorIs(t, e.qp.Drain(canceled), context.Canceled)
 	}
-	require.ErrorIs(t, e.qp.Drain(ended), context.Canceled, "no second marker is posted")
+	require.ErrorIs(t, e.qp.Drain(canceled), context.Canceled, "no second marker is posted")
 	assert.Equal(t, 2, e.cq.queue.outstandingMarkers())
 	e.cq.queue.replacePath(poll)
 	assert.Len(t, polled(t, e.cq), 16, "polls do not return a marker, not even of a canceled drain")

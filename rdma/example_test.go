@@ -42,11 +42,11 @@ func Example() {
 	check(b.Connect(must(a.Endpoint())))
 
 	here := must(a.RegMR([]byte("hello"), 0))
-	there := must(b.RegMR(make([]byte, 4096), ibv.ACCESS_LOCAL_WRITE))
+	remoteMR := must(b.RegMR(make([]byte, 4096), ibv.ACCESS_LOCAL_WRITE))
 
 	recvs := must(rdma.NewRecvBatch(1, 1))
 	defer recvs.Close()
-	recvs.Recv(1).Add(there.SGEOf(there.Bytes()))
+	recvs.Recv(1).Add(remoteMR.SGEOf(remoteMR.Bytes()))
 	must(b.PostRecv(recvs))
 
 	sends := must(rdma.NewSendBatch(1, 1, 0))
@@ -59,7 +59,7 @@ func Example() {
 	for wc, err := range b.RecvCQ().All(ctx) {
 		check(err)
 		check(rdma.CompletionErr(&wc))
-		fmt.Printf("%s\n", there.Bytes()[:wc.ByteLen])
+		fmt.Printf("%s\n", remoteMR.Bytes()[:wc.ByteLen])
 		break
 	}
 	// Output: hello

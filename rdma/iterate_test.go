@@ -209,9 +209,9 @@ func TestWaitProgram(t *testing.T) {
 				found, err = cq.WaitProgram(ctx, p)
 				require.NoError(t, err)
 			}
-			ended, cancel := context.WithTimeout(ctx, time.Millisecond)
+			canceled, cancel := context.WithTimeout(ctx, time.Millisecond)
 			defer cancel()
-			found, err = cq.WaitProgram(ended, p)
+			found, err = cq.WaitProgram(canceled, p)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.Empty(t, found)
 		})

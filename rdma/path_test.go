@@ -39,9 +39,9 @@ func (r *ring) PostSend(qp *ibv.QP, list *ibv.SendWR, bad *ibv.Ptr[ibv.SendWR]) 
 		data := unsafe.Slice((*byte)(ibv.Ptr[byte](w.SGList.Deref().Addr).Deref()), w.SGList.Deref().Length)
 		to := ibv.Ptr[byte](w.WR.RDMA().RemoteAddr)
 		if w.Opcode == ibv.WR_ATOMIC_FETCH_AND_ADD {
-			there := ibv.Ptr[uint64](w.WR.Atomic().RemoteAddr).Deref()
-			*(*uint64)(unsafe.Pointer(&data[0])) = *there
-			*there += w.WR.Atomic().CompareAdd
+			word := ibv.Ptr[uint64](w.WR.Atomic().RemoteAddr).Deref()
+			*(*uint64)(unsafe.Pointer(&data[0])) = *word
+			*word += w.WR.Atomic().CompareAdd
 		} else {
 			copy(unsafe.Slice(to.Deref(), len(data)), data)
 		}

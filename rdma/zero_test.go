@@ -21,7 +21,7 @@ var objectsOfC = []Object{new(Device), new(PD), new(CQ), new(CompChannel), new(Q
 
 // TestZeroObjects calls every method of zero objects. Without a check, C would read address 0 and crash.
 func TestZeroObjects(t *testing.T) {
-	ended, cancel := context.WithCancel(context.Background())
+	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, o := range objectsOfC {
 		kind := reflect.TypeOf(o)
@@ -33,7 +33,7 @@ func TestZeroObjects(t *testing.T) {
 			for _, full := range []bool{false, true} {
 				args := []reflect.Value{reflect.New(kind.Elem())}
 				for i := 1; i < method.Type.NumIn(); i++ {
-					args = append(args, argument(method.Type.In(i), ended, full))
+					args = append(args, argument(method.Type.In(i), canceled, full))
 				}
 				assert.NotPanics(t, func() {
 					call := method.Func.Call

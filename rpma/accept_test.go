@@ -64,9 +64,9 @@ func TestAcceptKeepsConnections(t *testing.T) {
 		c, err := r.ep.Accept(timeout(t), nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
-		ended, cancel := context.WithCancel(t.Context())
+		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		if c, err = r.ep.Accept(ended, nil, nil); err == nil { // it was already established
+		if c, err = r.ep.Accept(canceled, nil, nil); err == nil { // it was already established
 			require.NoError(t, c.Close())
 			continue
 		}

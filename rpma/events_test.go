@@ -233,25 +233,25 @@ func TestLostMessages(t *testing.T) {
 // TestWaitsEnd checks that waits ended by a context return librpma's codes.
 func TestWaitsEnd(t *testing.T) {
 	r := connected(t, options{connA: &ConnConfig{SharedChannel: true}})
-	ended, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	check := func(err error, code Code) {
 		t.Helper()
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, code, CodeOf(err))
 	}
-	_, err := r.a.conn.NextEvent(ended)
+	_, err := r.a.conn.NextEvent(canceled)
 	check(err, ErrNoEvent)
-	_, err = r.ep.NextConnRequest(ended, nil)
+	_, err = r.ep.NextConnRequest(canceled, nil)
 	check(err, ErrNoEvent)
 	wcs := make([]ibv.WC, 1)
-	_, err = r.b.conn.CQ().Wait(ended, wcs)
+	_, err = r.b.conn.CQ().Wait(canceled, wcs)
 	check(err, ErrNoCompletion)
-	_, _, err = r.a.conn.Wait(ended)
+	_, _, err = r.a.conn.Wait(canceled)
 	check(err, ErrNoCompletion)
-	_, err = r.a.conn.CQ().Wait(ended, wcs)
+	_, err = r.a.conn.CQ().Wait(canceled, wcs)
 	assert.Equal(t, ErrSharedChannel, CodeOf(err))
-	_, _, err = r.b.conn.Wait(ended)
+	_, _, err = r.b.conn.Wait(canceled)
 	assert.Equal(t, ErrNotSharedChannel, CodeOf(err))
 }
 

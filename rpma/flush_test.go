@@ -18,11 +18,11 @@ import (
 // TestPersistent checks that a flush for persistence needs the region's usage and the peer's configuration.
 func TestPersistent(t *testing.T) {
 	forEachProtocol(t, func(t *testing.T, r *pair) {
-		both := remote(t, r.b.memory(64, WriteDst|FlushVisibility|FlushPersistent))
+		mr := remote(t, r.b.memory(64, WriteDst|FlushVisibility|FlushPersistent))
 		visible := remote(t, r.b.memory(64, WriteDst|FlushVisibility))
 		neither := remote(t, r.b.memory(64, WriteDst))
 		c := r.a.conn
-		assert.Equal(t, FlushVisibility|FlushPersistent, both.FlushTypes())
+		assert.Equal(t, FlushVisibility|FlushPersistent, mr.FlushTypes())
 		assert.Equal(t, FlushVisibility, visible.FlushTypes())
 		rejected := func(to *RemoteMR, kind FlushType, reason string) {
 			t.Helper()
@@ -31,15 +31,15 @@ func TestPersistent(t *testing.T) {
 			assert.ErrorIs(t, err, rdma.ErrNotSupported)
 			assert.ErrorContains(t, err, reason)
 		}
-		rejected(both, Persistent, "ApplyRemotePeerConfig")
+		rejected(mr, Persistent, "ApplyRemotePeerConfig")
 		c.ApplyRemotePeerConfig(PeerConfig{})
-		rejected(both, Persistent, "ApplyRemotePeerConfig")
+		rejected(mr, Persistent, "ApplyRemotePeerConfig")
 		config, err := ParsePeerConfig([]byte{1})
 		require.NoError(t, err)
 		c.ApplyRemotePeerConfig(config)
-		require.NoError(t, c.Flush(both, 0, 64, Persistent, Always, 1))
+		require.NoError(t, c.Flush(mr, 0, 64, Persistent, Always, 1))
 		r.a.done(1)
-		require.NoError(t, c.Flush(both, 0, 64, Visibility, Always, 2))
+		require.NoError(t, c.Flush(mr, 0, 64, Visibility, Always, 2))
 		r.a.done(2)
 		rejected(visible, Persistent, "does not support flush")
 		rejected(neither, Visibility, "does not support flush")

@@ -15,7 +15,7 @@ import (
 // TestZeroObjects calls every method on nil and on zero values, with nil and other arguments. No method may panic, and
 // every method with an error result must return an error.
 func TestZeroObjects(t *testing.T) {
-	ended, cancel := context.WithCancel(context.Background())
+	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, o := range []any{new(Async), new(Batch), new(CQ), new(Conn), new(ConnRequest), new(Device), new(Endpoint),
 		new(File), new(MR), new(Op), new(Peer), new(RemoteMR), new(SRQ), new(Stripe)} {
@@ -36,7 +36,7 @@ func TestZeroObjects(t *testing.T) {
 				for _, full := range []bool{false, true} {
 					args := []reflect.Value{receiver}
 					for i := 1; i < method.Type.NumIn(); i++ {
-						args = append(args, argument(method.Type.In(i), ended, full))
+						args = append(args, argument(method.Type.In(i), canceled, full))
 					}
 					assert.NotPanics(t, func() {
 						results := method.Func.Call(args)

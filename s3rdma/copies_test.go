@@ -162,11 +162,11 @@ func TestAbortedMemory(t *testing.T) {
 							return base.RoundTrip(r)
 						}
 						armed = false
-						late := r.Clone(context.WithoutCancel(r.Context()))
+						retried := r.Clone(context.WithoutCancel(r.Context()))
 						go func() { // the request reaches the server when the client has returned
 							defer close(wrote)
 							<-returned
-							if response, err := base.RoundTrip(late); err == nil {
+							if response, err := base.RoundTrip(retried); err == nil {
 								response.Body.Close()
 							}
 						}()

@@ -99,8 +99,8 @@ func measure(tasks []*task) (results, error) {
 	for range rounds {
 		for again := range plainSamples {
 			for _, t := range tasks {
-				late := len(t.ns) > 0 && time.Since(start) > budget
-				if t.cell.plain() || again == 0 && !late {
+				timedOut := len(t.ns) > 0 && time.Since(start) > budget
+				if t.cell.plain() || again == 0 && !timedOut {
 					if err := t.measure(); err != nil {
 						return nil, err
 					}

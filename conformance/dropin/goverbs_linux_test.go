@@ -120,15 +120,15 @@ func flatten(to map[string]any, from any) {
 var unit = regexp.MustCompile(`(kHZ|kbps)$`)
 
 // same compares a value with text of ibv_devinfo: a number, a name, or both.
-func same(own any, text string) bool {
+func same(ourValue any, text string) bool {
 	words := strings.Fields(text)
-	if name, ok := own.(string); ok {
+	if name, ok := ourValue.(string); ok {
 		if other, ok := cNames[words[0]]; ok {
 			words[0] = other
 		}
 		return name == words[0] || strings.HasSuffix(name, "_"+words[0]) || name == text
 	}
-	number, err := strconv.ParseUint(own.(json.Number).String(), 10, 64)
+	number, err := strconv.ParseUint(ourValue.(json.Number).String(), 10, 64)
 	if err != nil {
 		return false
 	}

@@ -93,15 +93,15 @@ func TestStatusesAsTheLibrary(t *testing.T) {
 		require.NoError(t, err)
 		named := 0
 		for v := range uint32(64) {
-			own, phrase, err := of(v)
+			value, phrase, err := of(v)
 			require.NoError(t, err)
-			if isNamed := !strings.Contains(own.String(), "("); isNamed {
+			if isNamed := !strings.Contains(value.String(), "("); isNamed {
 				named++
 			} else {
 				assert.Equal(t, unknown, phrase, "%s %d has no name", name, v)
 			}
 			if phrase != unknown {
-				assert.NotContains(t, own.String(), "(", "%s %d: the library prints %q", name, v, phrase)
+				assert.NotContains(t, value.String(), "(", "%s %d: the library prints %q", name, v, phrase)
 			}
 		}
 		assert.Greater(t, named, 3, name)

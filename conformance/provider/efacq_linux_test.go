@@ -71,8 +71,8 @@ func TestSourceGID(t *testing.T) {
 		*wr.WR.UD() = ibv.SendUD{AH: ah.Ptr(), RemoteQPN: qps[1].QPNum, RemoteQKey: key}
 		require.NoError(t, verbs.PostSend(qps[0], &wr, &badSend))
 		for n := 0; n < 2; n++ {
-			there := func() bool { return verbs.StartPoll(ex, new(ibv.PollCQAttr)) == nil }
-			require.Eventually(t, there, 30*time.Second, time.Millisecond)
+			ready := func() bool { return verbs.StartPoll(ex, new(ibv.PollCQAttr)) == nil }
+			require.Eventually(t, ready, 30*time.Second, time.Millisecond)
 			assert.Equal(t, ibv.WC_SUCCESS, ex.Status)
 			if ex.WRID == 1 {
 				source, err := verbs.WCReadSrcQP(ex)

@@ -114,9 +114,9 @@ func TestConfined(t *testing.T) {
 		for _, file := range files {
 			var stat unix.Stat_t
 			require.NoError(t, unix.Stat(file, &stat))
-			own := filepath.Join(root, file)
-			require.NoError(t, unix.Mknod(own, unix.S_IFCHR, int(stat.Rdev)))
-			require.NoError(t, os.Chmod(own, 0o666))
+			deviceFile := filepath.Join(root, file)
+			require.NoError(t, unix.Mknod(deviceFile, unix.S_IFCHR, int(stat.Rdev)))
+			require.NoError(t, os.Chmod(deviceFile, 0o666))
 		}
 	}
 	run := func(name string, attr *syscall.SysProcAttr, args ...string) {

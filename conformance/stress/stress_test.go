@@ -106,16 +106,16 @@ var p99 = regexp.MustCompile(`stop-p99=(\S+) .*own-p99=(\S+) own-max=([^;\s]+)`)
 func TestStopTheWorld(t *testing.T) {
 	needFast(t)
 	worker, library := builds[0].worker(t), queueLibrary(t, "gcc")
-	measure := func(body string, env ...string) (own, most time.Duration) {
+	measure := func(body string, env ...string) (cpuTime, most time.Duration) {
 		env = append(env, "GOMAXPROCS=2")
 		found := p99.FindStringSubmatch(run(t, env, worker, "-library="+library, "-bodies="+body, "-storms=stop"))
 		require.NotNil(t, found)
-		own, err := time.ParseDuration(found[2])
+		cpuTime, err := time.ParseDuration(found[2])
 		require.NoError(t, err)
 		most, err = time.ParseDuration(found[3])
 		require.NoError(t, err)
-		t.Logf("%v %s: p99 %s; without waiting for a CPU %v, at most %v", env, body, found[1], own, most)
-		return own, most
+		t.Logf("%v %s: p99 %s; without waiting for a CPU %v, at most %v", env, body, found[1], cpuTime, most)
+		return cpuTime, most
 	}
 	const limit = 5 * time.Millisecond
 	for _, env := range [][]string{nil, {"GODEBUG=asyncpreemptoff=1"}} {

@@ -104,8 +104,8 @@ func (g *Guest) digest(initProgram string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	own := *g
-	own.Socket = "" // changes with each run; the configuration records that there is a pair
-	fmt.Fprintf(all, "%d %v %q", info.Size(), info.ModTime(), own.command("initrd"))
+	copied := *g
+	copied.Socket = "" // changes with each run; the configuration records that there is a pair
+	fmt.Fprintf(all, "%d %v %q", info.Size(), info.ModTime(), copied.command("initrd"))
 	return hex.EncodeToString(all.Sum(nil)), nil
 }

@@ -80,14 +80,14 @@ func call(f reflect.Value, receiver ...reflect.Value) (panicked error) {
 			panicked = fmt.Errorf("%w at %s", err, where())
 		}
 	}()
-	ended, cancel := context.WithCancel(context.Background())
+	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	args := receiver
 	for i := len(args); i < f.Type().NumIn(); i++ {
 		in := f.Type().In(i)
 		switch {
 		case in == reflect.TypeFor[context.Context]():
-			args = append(args, reflect.ValueOf(ended))
+			args = append(args, reflect.ValueOf(canceled))
 		case in.Kind() == reflect.Func:
 			args = append(args, reflect.MakeFunc(in, func([]reflect.Value) (zeros []reflect.Value) {
 				for out := range in.Outs() {

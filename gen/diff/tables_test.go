@@ -74,9 +74,9 @@ func TestTables(t *testing.T) {
 		})
 	}
 	t.Run("one flag on two pages", func(t *testing.T) {
-		both := flag(model.Flag{QPTypes: ab})
-		both.Flags = append(both.Flags, model.Flag{Name: "F", Page: "u.3"})
-		assert.Empty(t, Compare(modelOnly(both), modelOnly(both), NoJudgements()).Entries)
+		bothFlags := flag(model.Flag{QPTypes: ab})
+		bothFlags.Flags = append(bothFlags.Flags, model.Flag{Name: "F", Page: "u.3"})
+		assert.Empty(t, Compare(modelOnly(bothFlags), modelOnly(bothFlags), NoJudgements()).Entries)
 	})
 	t.Run("without pages", func(t *testing.T) {
 		r := Compare(modelOnly(table(ab, row("W", "yes", "no"))),

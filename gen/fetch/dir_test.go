@@ -213,8 +213,8 @@ func TestDetect(t *testing.T) {
 	sameHeaders := pinned(t) // a release with the same headers
 	sameHeaders.Name = "7.0"
 	sameHeaders.Packages[0].Pages[0].Sum = sumA
-	both := &Lock{Releases: []*Release{sameHeaders, pinned(t)}}
-	assert.Equal(t, "9.0", nameOf(both.Detect(rdmaCore, filepath.Join(root, "usr/include"))), "by its man pages")
+	lock := &Lock{Releases: []*Release{sameHeaders, pinned(t)}}
+	assert.Equal(t, "9.0", nameOf(lock.Detect(rdmaCore, filepath.Join(root, "usr/include"))), "by its man pages")
 	assert.Equal(t, "", nameOf(l.Detect(rdmaCore, t.TempDir())))
 	write(t, filepath.Join(root, "usr/include/infiniband/verbs_api.h"), []byte("int patched;\n"))
 	assert.Equal(t, "", nameOf(l.Detect(rdmaCore, filepath.Join(root, "usr/include"))))

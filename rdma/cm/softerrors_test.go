@@ -39,11 +39,11 @@ func TestSoftErrorsNameID(t *testing.T) {
 	none := netip.AddrPort{}
 	at := netip.MustParseAddrPort("127.0.0.1:7471")
 	unreachable := netip.MustParseAddrPort("192.0.2.9:7")
-	ended, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 
 	refused(id.ResolveRoute(timeout(t), time.Second), "rdma_resolve_route: unbound ID: address not resolved")
-	err = id.ResolveAddr(ended, none, at, time.Second)
+	err = id.ResolveAddr(canceled, none, at, time.Second)
 	refused(err, "rdma_resolve_addr: ID to 127.0.0.1:7471: context canceled")
 	assert.ErrorIs(t, err, context.Canceled)
 	err = id.ResolveAddr(timeout(t), none, unreachable, time.Second)
@@ -78,9 +78,9 @@ func TestSoftErrorsNameID(t *testing.T) {
 	assert.True(t, id.LocalAddr().Addr().IsUnspecified())
 	assert.NotZero(t, id.LocalAddr().Port())
 	refused(id.ResolveAddr(timeout(t), none, at, time.Second), "the ID is listening")
-	_, _, err = id.GetRequest(ended)
+	_, _, err = id.GetRequest(canceled)
 	refused(err, "rdma_get_request: ID 0.0.0.0:")
-	_, err = id.Event(ended)
+	_, err = id.Event(canceled)
 	refused(err, "rdma_get_cm_event: ID 0.0.0.0:")
 	assert.ErrorIs(t, err, context.Canceled)
 }

@@ -258,13 +258,13 @@ func TestCaptureOfConnections(t *testing.T) {
 // TestCaptureOfGroups: datagrams to a group are captured.
 func TestCaptureOfGroups(t *testing.T) {
 	f, _ := wiredTwo(t, false)
-	sender, far := newMember(t, f[0]), newMember(t, f[1])
+	sender, remote := newMember(t, f[0]), newMember(t, f[1])
 	var group ibv.GID
 	*group.Raw() = netip.MustParseAddr("224.0.1.78").As16()
-	require.NoError(t, far.qp.AttachMcast(group, 0))
+	require.NoError(t, remote.qp.AttachMcast(group, 0))
 	file := run(t, f[1], func() {
 		sender.send(group, "\xe1\xe2\xe3\xe4")
-		require.Len(t, far.got(1, bound), 1)
+		require.Len(t, remote.got(1, bound), 1)
 	})
 	frames := dissect(t, file)
 	require.Len(t, frames, 1)

@@ -42,9 +42,9 @@ func TestCountersOfTraffic(t *testing.T) {
 	a.connect(b, everyRequestMTU)
 	b.connect(a, everyRequestMTU)
 	b.receive()
-	var there numbers
+	var remote numbers
 	here := counted(f[0], "soft0", func() {
-		there = counted(f[1], "soft0", func() {
+		remote = counted(f[1], "soft0", func() {
 			sent := func(i int) uint64 { return f[i].HWCounters("soft0")["sent_pkts"] }
 			asked, answered := sent(0), sent(1)
 			s := a.mr.SGE(0, 3000) // 3 packets
@@ -62,7 +62,7 @@ func TestCountersOfTraffic(t *testing.T) {
 	assert.Equal(t, numbers{"sent_pkts": 4, "rcvd_pkts": 4, "sent_bytes": asks, "rcvd_bytes": answers,
 		"rdma_sends": 1}, here)
 	assert.Equal(t, numbers{"sent_pkts": 4, "rcvd_pkts": 4, "sent_bytes": answers, "rcvd_bytes": asks,
-		"rdma_recvs": 1, "link_downed": 1}, there)
+		"rdma_recvs": 1, "link_downed": 1}, remote)
 	assert.Equal(t, soft.Counters{}, f[0].Counters())
 	all, err := a.device.HWCounters(1)
 	require.NoError(t, err)
@@ -96,7 +96,7 @@ func TestCountersOfFailures(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, wcs[0].Status)
 	}
-	both := func(meanwhile func()) (local, remote numbers) {
+	runBoth := func(meanwhile func()) (local, remote numbers) {
 		local = counted(f[0], "soft0", func() { remote = counted(f[1], "soft0", meanwhile) })
 		for _, c := range []numbers{local, remote} {
 			for _, name := range []string{"sent_pkts", "rcvd_pkts", "sent_bytes", "rcvd_bytes"} {
@@ -107,7 +107,7 @@ func TestCountersOfFailures(t *testing.T) {
 	}
 	const short, long = 8, 20 // 1 ms, 4 s
 	a, b := pairs(long)
-	here, there := both(func() {
+	here, there := runBoth(func() {
 		fails(a, ibv.WC_RNR_RETRY_EXC_ERR, func(p *rdma.WRProgram) rdma.WRRequest {
 			return p.Send(1).Add(a.mr.SGE(0, 8))
 		})
@@ -116,7 +116,7 @@ func TestCountersOfFailures(t *testing.T) {
 	assert.Equal(t, numbers{"send_rnr_err": 4}, there)
 	assert.EqualValues(t, 4, f[0].Counters().NotReady)
 	a, b = pairs(long)
-	here, there = both(func() {
+	here, there = runBoth(func() {
 		fails(a, ibv.WC_REM_ACCESS_ERR, func(p *rdma.WRProgram) rdma.WRRequest {
 			return p.Write(1, b.mr.Address(), b.mr.RKey()+1).Add(a.mr.SGE(0, 8))
 		})
@@ -124,7 +124,7 @@ func TestCountersOfFailures(t *testing.T) {
 	assert.Equal(t, numbers{"req_remote_access_errors": 1}, here)
 	assert.Equal(t, numbers{"resp_remote_access_errors": 1}, there)
 	a, b = pairs(short)
-	here, there = both(func() {
+	here, there = runBoth(func() {
 		f[1].SetLink("soft0", false)
 		fails(a, ibv.WC_RETRY_EXC_ERR, func(p *rdma.WRProgram) rdma.WRRequest {
 			return p.Write(1, b.mr.Address(), b.mr.RKey()).Add(a.mr.SGE(0, 8))

@@ -130,8 +130,8 @@ func TestGroupsOverTheWire(t *testing.T) {
 		a, b := fabricAt(t, where.first), fabricAt(t, where.second)
 		var group ibv.GID
 		*group.Raw() = netip.MustParseAddr(where.group).As16()
-		sender, near, far, farther := newMember(t, a), newMember(t, a), newMember(t, b), newMember(t, b)
-		all := []*member{sender, near, far, farther}
+		sender, local, remote, farther := newMember(t, a), newMember(t, a), newMember(t, b), newMember(t, b)
+		all := []*member{sender, local, remote, farther}
 		for _, m := range all {
 			require.NoError(t, m.qp.AttachMcast(group, 0))
 		}
@@ -142,13 +142,13 @@ func TestGroupsOverTheWire(t *testing.T) {
 		for i, m := range all[1:] {
 			require.Equal(t, want, m.got(3, bound), "member %d of %v", i, where)
 		}
-		require.NoError(t, far.qp.DetachMcast(group, 0))
+		require.NoError(t, remote.qp.DetachMcast(group, 0))
 		sender.send(group, "later")
 		require.Equal(t, []string{"later"}, farther.got(1, bound))
 		require.NoError(t, farther.qp.DetachMcast(group, 0))
 		sender.send(group, "last")
-		require.Equal(t, []string{"later", "last"}, near.got(2, bound))
-		require.Empty(t, far.got(1, 50*time.Millisecond))
+		require.Equal(t, []string{"later", "last"}, local.got(2, bound))
+		require.Empty(t, remote.got(1, 50*time.Millisecond))
 		require.Empty(t, farther.got(1, time.Millisecond))
 	}
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // linkLocals creates a veth pair with link-local addresses and a device on each end, each in a new fabric.
-func linkLocals(t *testing.T) (near, far *soft.Fabric) {
+func linkLocals(t *testing.T) (local, remote *soft.Fabric) {
 	t.Helper()
 	cabled(t)
 	fabrics := []*soft.Fabric{}

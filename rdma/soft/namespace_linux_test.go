@@ -55,12 +55,12 @@ func cabled(t *testing.T) netlink.Link {
 	} else {
 		require.NoError(t, err)
 	}
-	far, err := netlink.LinkByName("far0")
+	remote, err := netlink.LinkByName("far0")
 	require.NoError(t, err)
-	require.NoError(t, netlink.LinkSetUp(far))
-	near, err := netlink.LinkByName("near0")
+	require.NoError(t, netlink.LinkSetUp(remote))
+	local, err := netlink.LinkByName("near0")
 	require.NoError(t, err)
-	return near
+	return local
 }
 
 // TestFullSocket: while the socket buffer of one device is full because its network accepts no packets, other devices

@@ -172,13 +172,13 @@ func verbsWith(t *testing.T, f *soft.Fabric, p *peer) (*verbsEnd, place) {
 	t.Cleanup(e.close)
 	line, err := json.Marshal(own)
 	require.NoError(t, err)
-	var there place
-	require.NoError(t, json.Unmarshal([]byte(p.ask("verbs "+string(line))), &there))
-	attr, err := e.qp.ConnectAttr(there.Endpoint)
+	var remote place
+	require.NoError(t, json.Unmarshal([]byte(p.ask("verbs "+string(line))), &remote))
+	attr, err := e.qp.ConnectAttr(remote.Endpoint)
 	require.NoError(t, err)
 	attr.RNRRetry = rdma.RNRRetryInfinite // the peer may post the next receive late
 	require.NoError(t, e.qp.ConnectWith(attr))
-	return e, there
+	return e, remote
 }
 
 // verbsBetween: messages of many sizes are echoed unchanged, and one-sided operations have their effect on the peer's

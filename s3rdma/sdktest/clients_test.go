@@ -182,7 +182,7 @@ func TestIntoUnread(t *testing.T) {
 // TestOneSide: with RDMA on one side only, HTTP is used.
 func TestOneSide(t *testing.T) {
 	data := pattern(1<<20, 3)
-	both := func(t *testing.T, stores map[string]store) {
+	runBoth := func(t *testing.T, stores map[string]store) {
 		for name, c := range stores {
 			require.NoError(t, c.put(t.Context(), name, data))
 			got, err := c.get(t.Context(), name, "")
@@ -192,13 +192,13 @@ func TestOneSide(t *testing.T) {
 	}
 	t.Run("no middleware", func(t *testing.T) {
 		r := newTestbed(t, settings{plain: true})
-		both(t, r.stores(r.transport))
+		runBoth(t, r.stores(r.transport))
 		// the server is asked only once
 		assert.Equal(t, s3rdma.Stats{Declined: 1}, r.transport.Stats())
 	})
 	t.Run("no transport", func(t *testing.T) {
 		r := newTestbed(t, settings{})
-		both(t, r.stores(http.RoundTripper(r.base)))
+		runBoth(t, r.stores(http.RoundTripper(r.base)))
 	})
 }
 

@@ -114,9 +114,9 @@ func connect(name string, busy time.Duration) (*rival, error) {
 	read := r.far.Read
 	r.write = r.near.Write
 	if name == "lends" {
-		far := r.far.(*stream.Conn)
+		remote := r.far.(*stream.Conn)
 		read = func(p []byte) (int, error) {
-			return far.ReadLent(func(lent []byte) (int, error) { return min(len(lent), len(p)), nil })
+			return remote.ReadLent(func(lent []byte) (int, error) { return min(len(lent), len(p)), nil })
 		}
 		r.write = r.near.(*stream.Conn).WriteLent
 	}

@@ -18,12 +18,12 @@ import (
 )
 
 // pair returns both ends of a stream on software devices.
-func pair(b *testing.B) (near, far *stream.Conn) {
+func pair(b *testing.B) (local, remote *stream.Conn) {
 	l, config := listener(b, stream.DefaultBuffer)
-	near, far = connect(b, l, config)
-	b.Cleanup(func() { near.Close() })
-	b.Cleanup(func() { far.Close() })
-	return near, far
+	local, remote = connect(b, l, config)
+	b.Cleanup(func() { local.Close() })
+	b.Cleanup(func() { remote.Close() })
+	return local, remote
 }
 
 func listener(b *testing.B, buffer int) (*stream.Listener, stream.Config) {
@@ -37,7 +37,7 @@ func listener(b *testing.B, buffer int) (*stream.Listener, stream.Config) {
 	return l, config
 }
 
-func connect(b *testing.B, l *stream.Listener, config stream.Config) (near, far *stream.Conn) {
+func connect(b *testing.B, l *stream.Listener, config stream.Config) (local, remote *stream.Conn) {
 	accepted := make(chan *stream.Conn, 1)
 	go func() {
 		c, err := l.AcceptRDMA(context.Background())
@@ -46,9 +46,9 @@ func connect(b *testing.B, l *stream.Listener, config stream.Config) (near, far 
 		}
 		accepted <- c
 	}()
-	near, err := (&stream.Dialer{Config: config}).Dial(context.Background(), l.Addr().String())
+	local, err := (&stream.Dialer{Config: config}).Dial(context.Background(), l.Addr().String())
 	require.NoError(b, err)
-	return near, <-accepted
+	return local, <-accepted
 }
 
 // BenchmarkWrite writes 1 MiB to a stream whose other end is read.

@@ -140,12 +140,12 @@ func (t *target) ImportFrom(path, from string, _ types.ImportMode) (*types.Packa
 		}
 		syntax = append(syntax, f)
 	}
-	own := t.isOwn(path)
+	ours := t.isOwn(path)
 	config := types.Config{
-		Importer: t, Sizes: t.sizes, IgnoreFuncBodies: !own,
+		Importer: t, Sizes: t.sizes, IgnoreFuncBodies: !ours,
 		Error: func(err error) { t.wrong = append(t.wrong, err) },
 	}
-	if own {
+	if ours {
 		config.GoVersion = goVersion
 		t.wrong = append(t.wrong, t.bodiless(found, syntax)...)
 	}

@@ -55,14 +55,14 @@ var Dup = syscall.Dup
 		assert.ErrorContains(t, err, "undefined: undefined")
 		assert.ErrorContains(t, err, "undefined: syscall.Dup")
 	}
-	own := func(goos, goarch string) string {
+	description := func(goos, goarch string) string {
 		text, err := c.Own(goos, goarch, "p", "q")
 		require.NoError(t, err)
 		return text
 	}
-	assert.Equal(t, own("darwin", "amd64"), own("darwin", "riscv64"))
-	assert.NotEqual(t, own("linux", "amd64"), own("linux", "arm64"), "another file")
-	assert.NotEqual(t, own("linux", "amd64"), own("linux", "386"), "other alignments")
+	assert.Equal(t, description("darwin", "amd64"), description("darwin", "riscv64"))
+	assert.NotEqual(t, description("linux", "amd64"), description("linux", "arm64"), "another file")
+	assert.NotEqual(t, description("linux", "amd64"), description("linux", "386"), "other alignments")
 	assert.NoError(t, c.Check("darwin", "arm64", "r"), "Go's library has copies of what it imports")
 	assert.ErrorContains(t, c.Check("linux", "pdp11", "r"), "no such target")
 	assert.ErrorContains(t, c.Check("linux", "amd64", "s"), "example.com/m/s")

@@ -114,10 +114,10 @@ func listens(pid int) bool {
 	if err != nil {
 		return false
 	}
-	own := map[string]bool{}
+	owned := map[string]bool{}
 	for _, name := range sockets {
 		if to, err := os.Readlink(name); err == nil {
-			own[to] = true
+			owned[to] = true
 		}
 	}
 	const state, inode, listening = 3, 9, "0A"
@@ -128,7 +128,7 @@ func listens(pid int) bool {
 		}
 		for line := range strings.Lines(string(text)) {
 			f := strings.Fields(line)
-			if len(f) > inode && f[state] == listening && own["socket:["+f[inode]+"]"] {
+			if len(f) > inode && f[state] == listening && owned["socket:["+f[inode]+"]"] {
 				return true
 			}
 		}

@@ -33,7 +33,7 @@ var allStorms = map[string]func(*run){
 // concurrently.
 func stopTheWorld(r *run) {
 	var m goruntime.MemStats
-	var elapsed, own []time.Duration
+	var elapsed, cpuTime []time.Duration
 	var most time.Duration
 	var waits queueing
 	alone := goruntime.GOMAXPROCS(0) == 1 // let another goroutine run first
@@ -51,7 +51,7 @@ func stopTheWorld(r *run) {
 			all, longest := waits.since()
 			t, one = max(0, t-all), max(0, t-longest)
 		}
-		own, most = append(own, t), max(most, one)
+		cpuTime, most = append(cpuTime, t), max(most, one)
 		if len(elapsed)%64 == 0 {
 			debug.SetGCPercent(100)
 			debug.SetGCPercent(100)
@@ -61,10 +61,10 @@ func stopTheWorld(r *run) {
 		}
 	}
 	slices.Sort(elapsed)
-	slices.Sort(own)
+	slices.Sort(cpuTime)
 	last := len(elapsed) - 1
 	r.reportf("stops=%d stop-p50=%v stop-p99=%v stop-max=%v own-p99=%v own-max=%v", len(elapsed), elapsed[last/2],
-		elapsed[last*99/100], elapsed[last], own[last*99/100], most)
+		elapsed[last*99/100], elapsed[last], cpuTime[last*99/100], most)
 }
 
 // collect grows and shrinks stacks, and produces and collects garbage.

@@ -68,9 +68,9 @@ func TestDeviceListOfLibrdmacm(t *testing.T) {
 	run := func(env ...string) (wrong bool) {
 		self, err := os.Executable()
 		require.NoError(t, err)
-		own := exec.CommandContext(withTimeout(t), self, "-test.v", "-test.run=^"+t.Name()+"$")
-		own.Env = append(os.Environ(), append(env, envAlone+"="+t.Name(), envMainThread+"=1")...)
-		out, err := own.CombinedOutput()
+		child := exec.CommandContext(withTimeout(t), self, "-test.v", "-test.run=^"+t.Name()+"$")
+		child.Env = append(os.Environ(), append(env, envAlone+"="+t.Name(), envMainThread+"=1")...)
+		out, err := child.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		require.Contains(t, string(out), "--- PASS: "+t.Name())
 		return strings.Contains(string(out), wrongOrder)

@@ -125,9 +125,9 @@ func alone(t *testing.T) bool {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	own := exec.CommandContext(withTimeout(t), self, "-test.v", "-test.run=^"+t.Name()+"$")
-	own.Env = append(os.Environ(), envAlone+"="+t.Name(), oneArena)
-	out, err := own.CombinedOutput()
+	child := exec.CommandContext(withTimeout(t), self, "-test.v", "-test.run=^"+t.Name()+"$")
+	child.Env = append(os.Environ(), envAlone+"="+t.Name(), oneArena)
+	out, err := child.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	require.Contains(t, string(out), "--- PASS: "+t.Name())
 	return false

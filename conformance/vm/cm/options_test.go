@@ -73,10 +73,10 @@ func TestLateAckTimeout(t *testing.T) {
 	require.NoError(t, other.Accept(withTimeout(t), nil, nil))
 	require.NoError(t, <-connected)
 
-	late := uint8(20)
-	assert.ErrorContains(t, id.SetAckTimeout(late), "already connected")
+	maxRetry := uint8(20)
+	assert.ErrorContains(t, id.SetAckTimeout(maxRetry), "already connected")
 	assert.NoError(t, librdmacm.SetOption(id.C(), rdmacm.OPTION_ID, rdmacm.OPTION_ID_ACK_TIMEOUT,
-		uintptr(unsafe.Pointer(&late)), 1), "C accepts it")
+		uintptr(unsafe.Pointer(&maxRetry)), 1), "C accepts it")
 	attr, _, err := id.QP().Query(ibv.QP_TIMEOUT)
 	require.NoError(t, err)
 	assert.EqualValues(t, 15, attr.Timeout)

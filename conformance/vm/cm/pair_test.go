@@ -29,7 +29,7 @@ import (
 func twoHosts(t *testing.T, config stream.Config, port uint16) (c *stream.Conn, first bool) {
 	t.Helper()
 	inGuest(t, "two of them")
-	own := address(t, port)
+	addr := address(t, port)
 	remote := os.Getenv(wire.EnvPeer)
 	if remote == "" {
 		t.Skip("runs in two guests: go run ./conformance/vm/cmd/vmtest -pair -- ./conformance/vm/cm -run TwoHosts")
@@ -37,7 +37,7 @@ func twoHosts(t *testing.T, config stream.Config, port uint16) (c *stream.Conn, 
 	config.AckTimeout = cmp.Or(config.AckTimeout, testbed.PeerAckTimeout)
 	all := testbed.GuestTime(t, 90*time.Second)
 	if os.Getenv(wire.EnvHost) == "0" {
-		l, err := listenConfig(config).Listen(context.Background(), own.String())
+		l, err := listenConfig(config).Listen(context.Background(), addr.String())
 		require.NoError(t, err)
 		defer l.Close()
 		c, err = l.AcceptRDMA(all)

@@ -180,7 +180,7 @@ func TestRSocketNetcat(t *testing.T) {
 		if e.own.Is6() {
 			return // netcat does not support IPv6
 		}
-		both := func(t *testing.T, nc *exec.Cmd, got *bytes.Buffer, conn *stream.Conn) {
+		runBoth := func(t *testing.T, nc *exec.Cmd, got *bytes.Buffer, conn *stream.Conn) {
 			defer conn.Close()
 			require.NoError(t, conn.SetDeadline(time.Now().Add(opTimeout)))
 			sent := make(chan error, 1)
@@ -205,7 +205,7 @@ func TestRSocketNetcat(t *testing.T) {
 		require.NoError(t, client.Start())
 		conn, err := l.AcceptRDMA(withTimeout(t))
 		require.NoError(t, err)
-		both(t, client, &got, conn)
+		runBoth(t, client, &got, conn)
 		assert.Empty(t, wrong.String())
 
 		at := netip.AddrPortFrom(e.theirs, 7522)
@@ -215,7 +215,7 @@ func TestRSocketNetcat(t *testing.T) {
 		server.await(t, inAccept)
 		conn, err = dialer(rsocketOn(e)).Dial(withTimeout(t), at.String())
 		require.NoError(t, err)
-		both(t, server.Cmd, &got, conn)
+		runBoth(t, server.Cmd, &got, conn)
 	})
 }
 

@@ -133,8 +133,8 @@ func TestCClientConnectsWithoutTimeout(t *testing.T) {
 			a := testbed.OpenAcross(t) // with a new cable, since the ends of a used one are in each other's neighbor tables
 			ch, err := cm.CreateEventChannelOn(a.Soft(t))
 			keep(t, ch, err)
-			own, err := ch.CreateID(rdmacm.PS_TCP)
-			l := keep(t, own, err)
+			id, err := ch.CreateID(rdmacm.PS_TCP)
+			l := keep(t, id, err)
 			require.NoError(t, l.Bind(netip.AddrPortFrom(a.Soft4, 7473)))
 			require.NoError(t, l.Listen(0))
 			start := time.Now()

@@ -282,7 +282,7 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 	nothing := func() {}
 	command := func(words ...string) func() { return func() { assert.NoError(t, g.onPeer(words...)) } }
 	do := func(words ...string) func() { return func() { assert.NoError(t, g.do(words...)) } }
-	both := func(all ...func()) func() {
+	runBoth := func(all ...func()) func() {
 		return func() {
 			for _, f := range all {
 				f()
@@ -307,13 +307,13 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 	narrow.name, narrow.cause, narrow.fix = "large packets are lost", "pair.mtu", "use packets of 512"
 	closed := g.filtered(t, true, "input", "drop")
 	silent := closed.inject
-	closed.inject = both(silent, command("nft", "add rule inet fire wall ip daddr "+g.peer4.String()+
+	closed.inject = runBoth(silent, command("nft", "add rule inet fire wall ip daddr "+g.peer4.String()+
 		" tcp dport 18517 reject with tcp reset"))
 	closed.name, closed.cause, closed.fix = "IPv4 is closed, IPv6 is open", "pair.roce", "UDP port 4791"
 	closed.args, closed.repairedArgs = by6, by6
 	return append(all, rc, ud, narrow, closed,
 		pairFault{"the MTUs differ", "pair.mtus", "mtu 4192, on " + g.peer4.String(), do("mtu", "4192"),
-			both(command("mtu", "4192"), again), both(do("mtu", "1500"), command("mtu", "1500"), again), nil, nil},
+			runBoth(command("mtu", "4192"), again), runBoth(do("mtu", "1500"), command("mtu", "1500"), again), nil, nil},
 		pairFault{"the GIDs are of different families", "pair.gid", "of one family with -x",
 			command("serve", "-x", index6), again, nothing, nil, nil},
 		pairFault{"the peer does not serve", "pair.tcp", "start goverbs serve on the peer", command("stop"), again,
@@ -326,7 +326,7 @@ func (g *guest) faults(t *testing.T) (all []pairFault) {
 			command("serve", "--cm-port", "7175"), again, nothing, nil, nil},
 		// the peer still has an IPv6 GID and chooses it
 		pairFault{"the address of the peer's GID is gone", "pair.gid", "of one family with -x", command("forget"),
-			nothing, both(command("remember"), again), by6, append(by6, "-x", index6)},
+			nothing, runBoth(command("remember"), again), by6, append(by6, "-x", index6)},
 		pairFault{"the neighbor entry of the peer's GID is wrong", "pair.address", "ip route get " + g.peer4.String(),
 			do("lose"), do("find"), nothing, by6, nil},
 		pairFault{"the peer's neighbor entry of this GID is wrong", "pair.address", "ip route get", command("lose"),

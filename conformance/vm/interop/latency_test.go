@@ -144,10 +144,10 @@ func mean(l latencies) float64 { return l.mean }
 
 // ratio returns the median of the ratios of the rounds, which varies less with the load of the machine than the ratio
 // of the medians.
-func ratio(own, c []latencies, of func(latencies) float64) string {
+func ratio(ours, c []latencies, of func(latencies) float64) string {
 	var all []float64
-	for round := range own {
-		all = append(all, of(own[round])/of(c[round]))
+	for round := range ours {
+		all = append(all, of(ours[round])/of(c[round]))
 	}
 	slices.Sort(all)
 	r := all[len(all)/2]

@@ -76,29 +76,29 @@ func (e *ends) ours(test string, port int) *exec.Cmd {
 // run starts a server, and then a client that connects to it.
 func (e *ends) run(server, client *exec.Cmd) (serverResult, clientResult string, err error) {
 	var first, wrong bytes.Buffer
-	own := *server
-	own.Stdout, own.Stderr = &first, &wrong
-	if err := own.Start(); err != nil {
+	running := *server
+	running.Stdout, running.Stderr = &first, &wrong
+	if err := running.Start(); err != nil {
 		return "", "", err
 	}
 	done := make(chan error, 1)
-	go func() { done <- own.Wait() }()
+	go func() { done <- running.Wait() }()
 	// the server may not listen yet
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		again := exec.Command(client.Path, append(client.Args[1:len(client.Args):len(client.Args)], e.address)...)
 		again.SysProcAttr, again.Dir = client.SysProcAttr, client.Dir
 		var out, bad bytes.Buffer
 		again.Stdout, again.Stderr = &out, &bad
-		asked := make(chan error, 1)
+		results := make(chan error, 1)
 		if err := again.Start(); err != nil {
 			return "", "", err
 		}
-		go func() { asked <- again.Wait() }()
+		go func() { results <- again.Wait() }()
 		select {
-		case err = <-asked:
+		case err = <-results:
 		case <-time.After(30 * time.Second):
 			_ = again.Process.Kill()
-			<-asked
+			<-results
 			err = fmt.Errorf("the client hangs")
 			deadline = time.Time{}
 		}
@@ -106,7 +106,7 @@ func (e *ends) run(server, client *exec.Cmd) (serverResult, clientResult string,
 			select {
 			case err = <-done:
 			case <-time.After(20 * time.Second):
-				_ = own.Process.Kill()
+				_ = running.Process.Kill()
 				<-done
 				err = fmt.Errorf("the server does not exit")
 			}
@@ -117,7 +117,7 @@ func (e *ends) run(server, client *exec.Cmd) (serverResult, clientResult string,
 		}
 		if over := time.Now().After(deadline); over || len(done) > 0 {
 			if over {
-				_ = own.Process.Kill()
+				_ = running.Process.Kill()
 			}
 			<-done
 			return "", "", fmt.Errorf("client: %w: %s%s\nserver: %s%s", err, out.String(), bad.String(),

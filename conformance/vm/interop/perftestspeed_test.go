@@ -113,9 +113,9 @@ func TestPerftestSpeed(t *testing.T) {
 		test := "send lat -n 2000"
 		serverResult, clientResult, err := e.run(e.ours(test, port), e.theirs(root, test, port))
 		require.NoError(t, err)
-		own, other := figureOf(t, test, serverResult), figureOf(t, test, clientResult)
-		fmt.Fprintf(&md, "- %s: %.4g and %.4g\n", names[i+1], own, other)
-		require.InEpsilon(t, own, other, 0.2, "their clocks differ")
+		ours, other := figureOf(t, test, serverResult), figureOf(t, test, clientResult)
+		fmt.Fprintf(&md, "- %s: %.4g and %.4g\n", names[i+1], ours, other)
+		require.InEpsilon(t, ours, other, 0.2, "their clocks differ")
 	}
 	write(csv.String(), md.String())
 }

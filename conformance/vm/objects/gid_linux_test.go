@@ -135,9 +135,9 @@ func TestGIDsOfVLANs(t *testing.T) {
 		assert.EqualValues(t, c.link.Attrs().Index, e.NDevIfindex, "%v", c.q)
 		assert.Equal(t, v2, e.GIDType, "%v", c.q)
 		qp := newQP(t, pd, cq)
-		own, err := qp.EndpointOn(c.q)
+		endpoint, err := qp.EndpointOn(c.q)
 		require.NoError(t, err)
-		assert.Equal(t, e.GID, own.GID)
+		assert.Equal(t, e.GID, endpoint.GID)
 		assert.EqualValues(t, e.GIDIndex, transfers(t, qp, cq), "%v", c.q)
 	}
 	_, err = d.FindGID(rdma.GIDQuery{VLAN: &id9})

@@ -25,13 +25,13 @@ func TestHWCounters(t *testing.T) {
 			require.NoError(t, err)
 			return all
 		}
-		kernel, own := a, b
+		kernel, softQP := a, b
 		if b.kernel {
-			kernel, own = b, a
+			kernel, softQP = b, a
 		}
 		for _, name := range slices.Sorted(maps.Keys(counts(kernel))) {
 			if name != "ack_deferred" && name != "lifespan" { // these do not count packets
-				assert.Contains(t, counts(own), name)
+				assert.Contains(t, counts(softQP), name)
 			}
 		}
 		ends := [2]*end{a, b}

@@ -179,12 +179,12 @@ func (b *bound) connect(address netip.AddrPort, receives int) {
 
 func (b *bound) accept(address netip.AddrPort, receives int, ready func()) {
 	b.t.Helper()
-	own := b.testbed.Memory(desc + 1)
+	buffer := b.testbed.Memory(desc + 1)
 	var pcfg ibv.Ptr[rpmatypes.PeerCfg]
 	b.must(librpma.PeerCfgNew(&pcfg))
 	b.must(librpma.PeerCfgSetDirectWriteToPMem(pcfg.Deref(), true))
-	b.must(librpma.MRGetDescriptor(b.mr.Deref(), at(own)))
-	b.must(librpma.PeerCfgGetDescriptor(pcfg.Deref(), at(own[desc:])))
+	b.must(librpma.MRGetDescriptor(b.mr.Deref(), at(buffer)))
+	b.must(librpma.PeerCfgGetDescriptor(pcfg.Deref(), at(buffer[desc:])))
 	b.must(librpma.PeerCfgDelete(&pcfg))
 	var ep ibv.Ptr[rpmatypes.EP]
 	b.must(librpma.EPListen(b.peer.Deref(), address.Addr().String(), strconv.Itoa(int(address.Port())), &ep))
@@ -196,7 +196,7 @@ func (b *bound) accept(address netip.AddrPort, receives int, ready func()) {
 	b.must(librpma.ConnReqGetPrivateData(q.Deref(), data))
 	b.print("private data %s", unsafe.Slice(ibv.Ptr[byte](data.Ptr).Deref(), 6))
 	b.receives(q, receives)
-	b.must(librpma.ConnReqConnect(&q, b.private(own), &b.conn))
+	b.must(librpma.ConnReqConnect(&q, b.private(buffer), &b.conn))
 	b.must(librpma.ConnCfgDelete(&cfg))
 	b.event()
 	b.must(librpma.ConnGetCQ(b.conn.Deref(), &b.cq))

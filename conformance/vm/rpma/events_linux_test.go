@@ -46,14 +46,14 @@ func TestLost(t *testing.T) {
 	eachPair(t, func(t *testing.T, active, passive string) {
 		spare := testbed.Open(t).Spare()
 		at, _ := netip.AddrFromSlice(spare.Address.To4())
-		both := watchBoth(t, netip.AddrPortFrom(at, 7660), active, passive)
+		watchers := watchBoth(t, netip.AddrPortFrom(at, 7660), active, passive)
 		removed := make(chan error, 1)
 		go func() { removed <- spare.Remove() }() // Remove waits until both sides have closed it
 		const lost, closed = "event 2, result 0", "event 1, result 0"
-		output := []string{both[0].next(), both[1].next()}
+		output := []string{watchers[0].next(), watchers[1].next()}
 		assert.Contains(t, output, lost)
 		assert.Subset(t, []string{lost, closed}, output)
-		for _, w := range both {
+		for _, w := range watchers {
 			w.ends()
 		}
 		require.NoError(t, <-removed)
@@ -66,12 +66,12 @@ func TestUndefined(t *testing.T) {
 	eachPair(t, func(t *testing.T, active, passive string) {
 		bond := testbed.NewBond(t)
 		t.Cleanup(func() { require.NoError(t, bond.Remove()) })
-		both := watchBoth(t, netip.AddrPortFrom(bond.Address, 7661), active, passive)
+		watchers := watchBoth(t, netip.AddrPortFrom(bond.Address, 7661), active, passive)
 		bond.FailOver()
-		for _, w := range both {
+		for _, w := range watchers {
 			w.expect("event -1, result -100000")
 		}
-		for _, w := range both {
+		for _, w := range watchers {
 			w.ends()
 		}
 	})

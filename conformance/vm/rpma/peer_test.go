@@ -118,21 +118,21 @@ func TestPeers(t *testing.T) {
 func TestErrorsMatchC(t *testing.T) {
 	inC(t)
 	c, _ := play(t, 7610, activeInC("errors"), passiveInC("serve"))
-	own, served := play(t, 7611, mistakes, passiveInC("serve"))
-	assert.Equal(t, c, own)
-	_, own = play(t, 7612, activeInC("errors"), serve)
-	assert.Equal(t, served, own)
+	observed, served := play(t, 7611, mistakes, passiveInC("serve"))
+	assert.Equal(t, c, observed)
+	_, observed = play(t, 7612, activeInC("errors"), serve)
+	assert.Equal(t, served, observed)
 }
 
 // TestFullQueues checks that a queue accepts the requested number of operations, rejects the next one with C's code,
 // and completes all that it accepted.
 func TestFullQueues(t *testing.T) {
-	own, _ := play(t, 7613, full, serve)
-	assert.Contains(t, own,
+	observed, _ := play(t, 7613, full, serve)
+	assert.Contains(t, observed,
 		"room for 16 sends: 1, then -100002\nroom for 16 receives: 1, then -100002\nall have ended\n")
 	inC(t)
 	c, _ := play(t, 7614, activeInC("full"), passiveInC("serve"))
-	assert.Equal(t, c, own)
+	assert.Equal(t, c, observed)
 }
 
 // TestRoles runs package rpma in both roles on any device.

@@ -136,9 +136,9 @@ func deviceDAX(t *testing.T, p *rpma.Peer) {
 
 // flushed connects the peer to itself, writes to persistent memory, and flushes.
 func flushed(t *testing.T, p *rpma.Peer, m *rpma.MR, memory []byte) {
-	own, err := p.RegMR([]byte(persisted), rpma.WriteSrc)
+	localMR, err := p.RegMR([]byte(persisted), rpma.WriteSrc)
 	require.NoError(t, err)
-	defer own.Close()
+	defer localMR.Close()
 	at := address(pmemPort).String()
 	e, err := p.Listen(timeout(t), at)
 	require.NoError(t, err)
@@ -161,7 +161,7 @@ func flushed(t *testing.T, p *rpma.Peer, m *rpma.MR, memory []byte) {
 	assert.ErrorIs(t, c.Flush(to, 4096, 8, rpma.Persistent, rpma.Always, 1), rpma.ErrNotSupported,
 		"the peer has not declared the memory persistent yet")
 	c.ApplyRemotePeerConfig(rpma.PeerConfig{DirectWriteToPmem: true})
-	require.NoError(t, c.Write(to, 4096, own, 0, uint64(len(persisted)), rpma.OnError, 1))
+	require.NoError(t, c.Write(to, 4096, localMR, 0, uint64(len(persisted)), rpma.OnError, 1))
 	require.NoError(t, c.Flush(to, 4096, uint64(len(persisted)), rpma.Persistent, rpma.Always, 2))
 	wc := make([]ibv.WC, 1)
 	_, err = c.CQ().Wait(timeout(t), wc)

@@ -57,16 +57,16 @@ func TestDatagramHeader(t *testing.T) {
 	for _, family := range []string{"IPv4", "IPv6"} {
 		for _, c := range headerCases {
 			t.Run(family+"/"+c.name, func(t *testing.T) {
-				own := r.For(t)
-				attr := own.AH()
+				sub := r.For(t)
+				attr := sub.AH()
 				if family == "IPv6" {
-					attr.GRH.DGID, attr.GRH.SGIDIndex = linkLocal(own)
+					attr.GRH.DGID, attr.GRH.SGIDIndex = linkLocal(sub)
 				}
 				from := attr.GRH.DGID
 				if c.route != nil {
 					c.route(&attr.GRH)
 				}
-				header := receivedHeader(t, own, &attr, c.opcode, c.length)
+				header := receivedHeader(t, sub, &attr, c.opcode, c.length)
 				table.Rows = append(table.Rows, append([]string{family, c.name}, fields(family, header,
 					*from.Raw(), *attr.GRH.DGID.Raw())...))
 			})
@@ -129,8 +129,8 @@ func receivedHeader(t *testing.T, r *testbed.Testbed, attr *ibv.AHAttr, op ibv.W
 func fields(family string, h []byte, from, to [16]byte) []string {
 	hex := func(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }
 	number := func(v uint64) string { return strconv.FormatUint(v, 10) }
-	addresses := func(both []byte, skip int) string {
-		if bytes.Equal(both, slices.Concat(from[skip:], to[skip:])) {
+	addresses := func(srcDst []byte, skip int) string {
+		if bytes.Equal(srcDst, slices.Concat(from[skip:], to[skip:])) {
 			return "right"
 		}
 		return "wrong"

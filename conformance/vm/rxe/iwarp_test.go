@@ -36,19 +36,19 @@ func TestTransitionsOnIWARP(t *testing.T) {
 			for _, name := range []string{"state", "required"} {
 				key := []string{trim(from.String()), trim(to.String()), name}
 				t.Run(strings.Join(key, "/"), func(t *testing.T) {
-					own := r.For(t)
+					sub := r.For(t)
 					var qp *ibv.QP
 					switch from {
 					case ibv.QPS_RTS:
-						qp = own.Pair(ibv.QPT_RC).A
+						qp = sub.Pair(ibv.QPT_RC).A
 					default:
-						cq := own.CQ(16)
-						qp = own.QP(ibv.QPT_RC, cq, cq)
+						cq := sub.CQ(16)
+						qp = sub.QP(ibv.QPT_RC, cq, cq)
 						if from != ibv.QPS_RESET {
-							own.Init(qp)
+							sub.Init(qp)
 						}
 						if from == ibv.QPS_ERR {
-							own.Move(qp, from)
+							sub.Move(qp, from)
 						}
 					}
 					attr, mask := attributes(r, qp, from, to), ibv.QP_STATE
@@ -56,7 +56,7 @@ func TestTransitionsOnIWARP(t *testing.T) {
 						mask |= ibv.ModifyQP(ibv.QPT_RC, from, to).Required
 					}
 					err := verbs.ModifyQP(qp, &attr, mask)
-					table.Rows = append(table.Rows, append(key, errnoName(err), trim(own.State(qp).String())))
+					table.Rows = append(table.Rows, append(key, errnoName(err), trim(sub.State(qp).String())))
 				})
 			}
 		}

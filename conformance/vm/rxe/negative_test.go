@@ -298,17 +298,17 @@ func TestRecvInStates(t *testing.T) {
 	table := results.Table{Columns: []string{"qp_state", "post", "bad_wr", "received"}, Keys: 1}
 	for _, state := range states {
 		t.Run(trim(state.String()), func(t *testing.T) {
-			own := r.For(t)
-			cq := own.CQ(16)
-			qp := own.QP(ibv.QPT_RC, cq, cq)
-			own.Bring(qp, state)
+			sub := r.For(t)
+			cq := sub.CQ(16)
+			qp := sub.QP(ibv.QPT_RC, cq, cq)
+			sub.Bring(qp, state)
 			if state == ibv.QPS_ERR {
 				// the kernel flushes posted receives shortly after it enters the state, and the provider does not
 				// notify it of receives
 				time.Sleep(nothingMore)
 			}
-			sges, wr, bad := testbed.Records[ibv.SGE](own, 1), &testbed.Records[ibv.RecvWR](own, 1)[0],
-				&testbed.Records[ibv.Ptr[ibv.RecvWR]](own, 1)[0]
+			sges, wr, bad := testbed.Records[ibv.SGE](sub, 1), &testbed.Records[ibv.RecvWR](sub, 1)[0],
+				&testbed.Records[ibv.Ptr[ibv.RecvWR]](sub, 1)[0]
 			sges[0] = b.local.SGE(0, 64)
 			*wr = ibv.RecvWR{WRID: 5, SGList: ibv.PtrTo(&sges[0]), NumSGE: 1}
 			err := verbs.PostRecv(qp, wr, bad)

@@ -158,10 +158,10 @@ func TestQueryQP(t *testing.T) {
 	}
 	for _, kind := range creatable {
 		t.Run(trim(kind.String()), func(t *testing.T) {
-			own := r.For(t)
-			q := &query{Testbed: own, kind: kind, local: own.Buffer(8192, own.Access), remote: own.Buffer(8192, own.Access)}
+			sub := r.For(t)
+			q := &query{Testbed: sub, kind: kind, local: sub.Buffer(8192, sub.Access), remote: sub.Buffer(8192, sub.Access)}
 			q.pair = &testbed.Pair{ASend: r.CQ(16), ARecv: r.CQ(16), BSend: r.CQ(16), BRecv: r.CQ(16)}
-			q.pair.A, q.pair.B = own.QP(kind, q.pair.ASend, q.pair.ARecv), own.QP(kind, q.pair.BSend, q.pair.BRecv)
+			q.pair.A, q.pair.B = sub.QP(kind, q.pair.ASend, q.pair.ARecv), sub.QP(kind, q.pair.BSend, q.pair.BRecv)
 			asked := func(when, which string, qp *ibv.QP) {
 				table.Rows = append(table.Rows, append([]string{trim(kind.String()), when, which},
 					q.attributesOf(qp)...))
@@ -177,7 +177,7 @@ func TestQueryQP(t *testing.T) {
 			q.Init(b)
 			q.RTR(b, a.QPNum)
 			q.RTS(b)
-			both := func(when string) {
+			runBoth := func(when string) {
 				asked(when, "sender", a)
 				asked(when, "receiver", b)
 			}
@@ -187,27 +187,27 @@ func TestQueryQP(t *testing.T) {
 			for range 3 {
 				q.do(ibv.WR_SEND, 16)
 			}
-			both("3 sends")
+			runBoth("3 sends")
 			if kind != ibv.QPT_UD {
 				q.do(ibv.WR_SEND, 2048+16)
-				both("a send of 3 packets")
+				runBoth("a send of 3 packets")
 				q.do(ibv.WR_RDMA_WRITE, 1024)
 				if kind == ibv.QPT_UC { // the peer gets no completion
 					q.do(ibv.WR_SEND, 16)
 				}
-				both("a write")
+				runBoth("a write")
 			}
 			if kind == ibv.QPT_UD {
 				q.do(ibv.WR_SEND, 1024)
-				both("a send of 1024 bytes")
+				runBoth("a send of 1024 bytes")
 			}
 			if kind == ibv.QPT_RC {
 				q.do(ibv.WR_RDMA_READ, 2048+16)
-				both("a read of 3 packets")
+				runBoth("a read of 3 packets")
 				q.do(ibv.WR_ATOMIC_FETCH_AND_ADD, 8)
-				both("an atomic")
+				runBoth("an atomic")
 				q.do(ibv.WR_SEND, 16)
-				both("a send after an atomic")
+				runBoth("a send after an atomic")
 				q.modify(b, ibv.QPAttr{MinRNRTimer: 9}, ibv.QP_MIN_RNR_TIMER)
 			}
 			if kind == ibv.QPT_UD {

@@ -25,8 +25,8 @@ func TestQueues(t *testing.T) {
 	for _, unchecked := range []bool{false, true} {
 		for _, way := range []string{"", "blocking", "system"} {
 			t.Run(map[bool]string{false: "checked", true: "unchecked"}[unchecked]+" "+way, func(t *testing.T) {
-				own := r.For(t)
-				pair := own.Pair(ibv.QPT_RC)
+				sub := r.For(t)
+				pair := sub.Pair(ibv.QPT_RC)
 				o := rdma.QueueOptions{Cap: testbed.Caps, Unchecked: unchecked, Way: way}
 				q := queues(t, pair, o)
 				unchanged := runtime.System // rxe posts through the kernel, which does not sleep
@@ -39,7 +39,7 @@ func TestQueues(t *testing.T) {
 				if way == "" {
 					assert.Equal(t, unchanged, q.send.Way())
 				}
-				rounds(t, own, q, 20)
+				rounds(t, sub, q, 20)
 			})
 		}
 	}

@@ -30,15 +30,15 @@ func TestModifyQP(t *testing.T) {
 	try := func(kind ibv.QPType, from, to ibv.QPState, desc string, mask ibv.QPAttrMask) {
 		t.Run(strings.Join([]string{trim(kind.String()), trim(from.String()), trim(to.String()), desc}, "/"),
 			func(t *testing.T) {
-				own := r.For(t)
-				qp := own.QP(kind, cq, cq)
-				own.Bring(qp, from)
+				sub := r.For(t)
+				qp := sub.QP(kind, cq, cq)
+				sub.Bring(qp, from)
 				attr := attributes(r, qp, from, to)
 				err := verbs.ModifyQP(qp, &attr, mask)
 				if err == nil {
-					require.Equal(t, to, own.State(qp))
+					require.Equal(t, to, sub.State(qp))
 				} else {
-					require.Equal(t, from, own.State(qp), "a rejected transition changed the state")
+					require.Equal(t, from, sub.State(qp), "a rejected transition changed the state")
 				}
 				table.Rows = append(table.Rows, []string{trim(kind.String()), trim(from.String()), trim(to.String()),
 					desc,

@@ -55,9 +55,9 @@ func OpenAcross(t testing.TB) *Across {
 	link.Name = nearLink
 	require.NoError(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: link, PeerName: farLink,
 		PeerNamespace: netlink.NsFd(a.namespace.fd)}))
-	near, err := netlink.LinkByName(nearLink)
+	local, err := netlink.LinkByName(nearLink)
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, netlink.LinkDel(near)) })
+	t.Cleanup(func() { assert.NoError(t, netlink.LinkDel(local)) })
 	require.NoError(t, a.namespace.do(func() error {
 		for _, name := range []string{"lo", farLink} {
 			l, err := netlink.LinkByName(name)
@@ -76,9 +76,9 @@ func OpenAcross(t testing.TB) *Across {
 		}
 		return nil
 	}))
-	require.NoError(t, netlink.LinkSetUp(near))
-	require.NoError(t, addAddresses(near, a.Kernel4, a.Kernel6))
-	a.introduce(t, near)
+	require.NoError(t, netlink.LinkSetUp(local))
+	require.NoError(t, addAddresses(local, a.Kernel4, a.Kernel6))
+	a.introduce(t, local)
 	require.NoError(t, netlink.RdmaLinkAdd(acrossDevice, "rxe", nearLink))
 	t.Cleanup(func() { assert.NoError(t, netlink.RdmaLinkDel(acrossDevice)) })
 	for _, ip := range []netip.Addr{a.Kernel4, a.Kernel6} {

@@ -54,9 +54,9 @@ type Testbed struct {
 
 // For returns the same device for a subtest. Objects created with it are destroyed when the subtest ends.
 func (r *Testbed) For(t testing.TB) *Testbed {
-	own := *r
-	own.t = t
-	return &own
+	sub := *r
+	sub.t = t
+	return &sub
 }
 
 // PortNum is the only port of the device.

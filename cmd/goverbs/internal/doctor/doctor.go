@@ -27,12 +27,12 @@ const pageLink = "https://github.com/goverbs/goverbs/blob/main/docs/doctor.md#"
 // found returns a finding. Facts are inserted into the fix.
 func found(id, where, detail string, facts ...any) Finding {
 	c := causeOf(id)
-	what := c.about
+	text := c.about
 	if detail != "" {
-		what += ": " + detail
+		text += ": " + detail
 	}
 	topic, _, _ := strings.Cut(id, ".")
-	return Finding{id, c.level, where, what, fmt.Sprintf(c.fix, facts...), pageLink + topic}
+	return Finding{id, c.level, where, text, fmt.Sprintf(c.fix, facts...), pageLink + topic}
 }
 
 // check looks for one group of causes.

@@ -202,10 +202,10 @@ func TestFaults(t *testing.T) {
 func TestKnownDefects(t *testing.T) {
 	// returns the reported defects of a host with the given release
 	names := func(t *testing.T, library, release string) []string {
-		on, own, driver := "efa", "efa", library
+		on, module, driver := "efa", "efa", library
 		switch library {
 		case "librdmacm", "libibverbs", "rxe":
-			on, own, driver = "rxe", "rdma_rxe", "rdma_rxe"
+			on, module, driver = "rxe", "rdma_rxe", "rdma_rxe"
 		case "mlx5":
 			driver = "mlx5_core"
 		case "bnxt_re":
@@ -213,8 +213,8 @@ func TestKnownDefects(t *testing.T) {
 		}
 		p := newSimulated(t, on)
 		for name, file := range p.files {
-			to := strings.ReplaceAll(name, own, driver)
-			file.Data = bytes.ReplaceAll(file.Data, []byte("drivers/"+own), []byte("drivers/"+driver))
+			to := strings.ReplaceAll(name, module, driver)
+			file.Data = bytes.ReplaceAll(file.Data, []byte("drivers/"+module), []byte("drivers/"+driver))
 			delete(p.files, name)
 			p.files[to] = file
 		}

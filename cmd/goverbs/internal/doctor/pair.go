@@ -252,9 +252,9 @@ func (x *pair) keys() {
 	}
 	const full = 0x8000
 	for _, here := range rc.PKeys {
-		for _, there := range rc.PeerPKeys {
+		for _, peerKey := range rc.PeerPKeys {
 			a, err := strconv.ParseUint(here, 0, 16)
-			b, err2 := strconv.ParseUint(there, 0, 16)
+			b, err2 := strconv.ParseUint(peerKey, 0, 16)
 			if err == nil && err2 == nil && (a^b)&^full == 0 && (a|b)&full != 0 {
 				return
 			}

@@ -108,10 +108,10 @@ func TestPairFaults(t *testing.T) {
 			assert.Equal(t, 1024, r.Pair.PathMTU)
 		}
 	}
-	own := &network{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping"),
+	probes := &network{own: end("::ffff:192.0.2.1", 4096), other: end("::ffff:192.0.2.2", 4096), fails: all("ping"),
 		pkeys: "0xffff", refused: syscall.EPERM}
 	r := &Report{}
-	require.NoError(t, ExaminePair(t.Context(), own.probes(), ping.Options{Peer: "there"}, r))
+	require.NoError(t, ExaminePair(t.Context(), probes.probes(), ping.Options{Peer: "there"}, r))
 	require.Len(t, r.Findings, 1)
 	assert.Contains(t, r.Findings[0].What, "on this host")
 	assert.Len(t, r.Pair.Pings.Results, 2, "a connection manager message would break Soft-RoCE of Linux 6.12")

@@ -63,8 +63,8 @@ func List() (*Devices, error) {
 		e := Device{Name: i.Name, GUID: i.GUID, Transport: i.Transport, Software: i.IsSoftware(),
 			Ports: []Port{}}
 		if err := e.open(i); err != nil {
-			if there := Find(i.Name); there != nil && !e.Software {
-				e = fromKernel(there, err)
+			if kernelDevice := Find(i.Name); kernelDevice != nil && !e.Software {
+				e = fromKernel(kernelDevice, err)
 			}
 			e.Error = err.Error()
 		}
@@ -149,8 +149,8 @@ func GIDsOf(name string) (GIDs, error) {
 	if name != "" {
 		d, err := rdma.Open(name)
 		if err != nil {
-			if there := Find(name); there != nil {
-				return GIDsFromKernel(there), nil
+			if kernelDevice := Find(name); kernelDevice != nil {
+				return GIDsFromKernel(kernelDevice), nil
 			}
 			return nil, err
 		}

@@ -49,13 +49,13 @@ func TestDescriptors(t *testing.T) {
 func TestManager(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "rdma_cm")
 	require.NoError(t, unix.Mkfifo(name, 0o600))
-	both, err := os.OpenFile(name, os.O_RDWR, 0)
+	file, err := os.OpenFile(name, os.O_RDWR, 0)
 	require.NoError(t, err)
 	r, err := os.Open(name)
 	require.NoError(t, err)
 	w, err := os.OpenFile(name, os.O_WRONLY, 0)
 	require.NoError(t, err)
-	require.NoError(t, both.Close())
+	require.NoError(t, file.Close())
 	checkOpen(t, r, w, name)
 }
 

@@ -167,15 +167,15 @@ func TestTwoPeers(t *testing.T) {
 	<-waits
 	other := client
 	other.Device = "soft@127.46.2.1"
-	asked := make(chan error, 2)
+	done := make(chan error, 2)
 	for _, o := range []*Options{&client, &other} {
 		go func() {
 			_, err := Run(t.Context(), o)
-			asked <- err
+			done <- err
 		}()
 	}
 	require.NoError(t, <-ended)
-	first, second := <-asked, <-asked
+	first, second := <-done, <-done
 	if first != nil {
 		first, second = second, first
 	}

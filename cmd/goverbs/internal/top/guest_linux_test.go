@@ -217,7 +217,7 @@ func TestGuest(t *testing.T) {
 }
 
 func compareObjects(t *testing.T, r *Report) {
-	own := map[string]map[string]any{}
+	wantOwn := map[string]map[string]any{}
 	for _, o := range r.Objects {
 		text, err := json.Marshal(o)
 		require.NoError(t, err)
@@ -225,7 +225,7 @@ func compareObjects(t *testing.T, r *Report) {
 		decoder := json.NewDecoder(strings.NewReader(string(text)))
 		decoder.UseNumber()
 		require.NoError(t, decoder.Decode(&one))
-		own[fmt.Sprintf("%s %d %d", o.Kind, o.Number, o.Thread)] = one
+		wantOwn[fmt.Sprintf("%s %d %d", o.Kind, o.Number, o.Thread)] = one
 	}
 	seen, values := 0, 0
 	for kind, names := range rdmaNames {
@@ -241,7 +241,7 @@ func compareObjects(t *testing.T, r *Report) {
 			if pid == nil {
 				pid = 0
 			}
-			o := own[fmt.Sprintf("%s %v %v", kind, number, pid)]
+			o := wantOwn[fmt.Sprintf("%s %v %v", kind, number, pid)]
 			require.NotNil(t, o, "%s %v", kind, want)
 			seen++
 			for name, value := range want {

@@ -228,9 +228,9 @@ func boot(ctx context.Context, o options, image *vm.Image, programs []vm.Program
 	}
 	var guests [2]*vm.Guest
 	for host := range guests {
-		own, lines := guest, &clock{began: out.began, to: out.to, prefix: fmt.Sprintf("%d| ", host)}
-		own.Output, own.Log = lines, lines.printf
-		guests[host] = &own
+		guestCopy, lines := guest, &clock{began: out.began, to: out.to, prefix: fmt.Sprintf("%d| ", host)}
+		guestCopy.Output, guestCopy.Log = lines, lines.printf
+		guests[host] = &guestCopy
 	}
 	outcomes, err := vm.RunPair(ctx, guests)
 	if err != nil {

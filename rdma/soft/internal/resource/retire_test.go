@@ -17,7 +17,7 @@ func TestPolledDuringReset(t *testing.T) {
 	var posted uint32
 	var retired, turn atomic.Uint32
 	recvs := NewRecvQueue(nil, 8, 1, false)
-	until := func(v uint32) {
+	waitFor := func(v uint32) {
 		for spins := 1; turn.Load() != v; spins++ {
 			if spins%1000 == 0 {
 				runtime.Gosched()
@@ -29,7 +29,7 @@ func TestPolledDuringReset(t *testing.T) {
 	go func() { // the polling goroutine
 		defer close(done)
 		for i := uint32(1); !last.Load(); i++ {
-			until(2*i - 1)
+			waitFor(2*i - 1)
 			(&Slot{Sends: &retired, Position: 8*i - 4}).Retire(1)
 			recvs.Retire(8*i-4, 1)
 			turn.Store(2 * i)
@@ -42,7 +42,7 @@ func TestPolledDuringReset(t *testing.T) {
 		turn.Store(2*i - 1)
 		retired.Store(posted)
 		recvs.Reset()
-		until(2 * i)
+		waitFor(2 * i)
 		if retired.Load() != posted || recvs.Freed.Load() != recvs.Posted {
 			last.Store(true)
 			turn.Store(2*i + 1)
