@@ -45,18 +45,18 @@ var StormOn func(*testing.T) *Device
 
 // storm is the shared state of the goroutines.
 type storm struct {
-	t      *testing.T
-	until  time.Time
-	ways   []func(*stormer)
-	device *Device
-	pds    [2]*PD
-	mr     *MR
-	mw     *MW
-	ah     *AH
-	cqs    [3]*CQ // on one channel; the first is extended, the last serves Calls
-	calls  *Calls
-	srq    *SRQ
-	slots  [4]stormSlot
+	t       *testing.T
+	until   time.Time
+	actions []func(*stormer)
+	device  *Device
+	pds     [2]*PD
+	mr      *MR
+	mw      *MW
+	ah      *AH
+	cqs     [3]*CQ // on one channel; the first is extended, the last serves Calls
+	calls   *Calls
+	srq     *SRQ
+	slots   [4]stormSlot
 
 	ids      atomic.Uint64
 	seen     sync.Map     // completed wr_ids
@@ -108,11 +108,11 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	}
 	s.srq = must(s.pds[0].CreateSRQ(ibv.SRQAttr{MaxWR: 32, MaxSGE: 1}, QueueOptions{}))
 	s.calls = must(NewCalls(s.cqs[2], 64, s.completed))
-	s.ways = append(s.ways, stormActions[:5]...)
+	s.actions = append(s.actions, stormActions[:5]...)
 	for range 1 + r.IntN(8) {
-		variant := stormActions[r.IntN(len(stormActions))]
+		action := stormActions[r.IntN(len(stormActions))]
 		for range 1 + r.IntN(3) {
-			s.ways = append(s.ways, variant)
+			s.actions = append(s.actions, action)
 		}
 	}
 	return s
@@ -174,7 +174,7 @@ func (s *stormer) run() {
 	defer s.recv.Close()
 	defer s.program.Close()
 	for !s.t.Failed() && time.Now().Before(s.until) {
-		s.ways[s.r.IntN(len(s.ways))](s)
+		s.actions[s.r.IntN(len(s.actions))](s)
 	}
 }
 
@@ -240,8 +240,8 @@ func (s *stormer) receives(bit uint64) *RecvBatch {
 // shared counts the receives posted to the shared receive queue.
 func (s *stormer) shared(posted int, _ error) { s.received.Add(int64(posted)) }
 
-// got records polled completions.
-func (s *stormer) got(n int, err error) {
+// recordCompletions records polled completions.
+func (s *stormer) recordCompletions(n int, err error) {
 	for _, wc := range s.wcs[:n] {
 		s.completed(wc)
 	}
@@ -252,7 +252,7 @@ func (s *stormer) got(n int, err error) {
 
 func (s *stormer) cq() *CQ { return s.cqs[s.r.IntN(2)] }
 
-// counted checks a number of free slots.
-func (s *stormer) counted(free, most int) {
+// checkFree checks that a number of free slots is plausible.
+func (s *stormer) checkFree(free, most int) {
 	assert.True(s.t, free >= 0 && free <= most, "%d of %d are free", free, most)
 }

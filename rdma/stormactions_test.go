@@ -26,7 +26,7 @@ var stormActions = []func(s *stormer){
 			}
 		})
 	},
-	func(s *stormer) { s.got(s.cq().Poll(s.wcs[:1+s.r.IntN(len(s.wcs))])) },
+	func(s *stormer) { s.recordCompletions(s.cq().Poll(s.wcs[:1+s.r.IntN(len(s.wcs))])) },
 	(*stormer).create,
 	(*stormer).connect,
 
@@ -80,10 +80,10 @@ var stormActions = []func(s *stormer){
 	func(s *stormer) {
 		s.use(func(_ *stormSlot, q *QP) {
 			if q.RecvQueue() != nil && !q.options.Unchecked {
-				s.counted(q.RecvQueue().Free(), stormDepth)
+				s.checkFree(q.RecvQueue().Free(), stormDepth)
 			}
-			s.counted(q.SendQueue().Free(), stormDepth)
-			s.counted(s.srq.Queue().Free(), 64)
+			s.checkFree(q.SendQueue().Free(), stormDepth)
+			s.checkFree(s.srq.Queue().Free(), 64)
 			q.State()
 			q.Query(ibv.QP_STATE)
 			q.Endpoint()
@@ -93,7 +93,7 @@ var stormActions = []func(s *stormer){
 	func(s *stormer) {
 		ctx, cancel := s.timeout()
 		defer cancel()
-		s.got([]func(*CQ, context.Context, []ibv.WC) (int, error){(*CQ).Wait, (*CQ).WaitSolicited,
+		s.recordCompletions([]func(*CQ, context.Context, []ibv.WC) (int, error){(*CQ).Wait, (*CQ).WaitSolicited,
 			(*CQ).WaitBusy}[s.r.IntN(3)](s.cq(), ctx, s.wcs[:1+s.r.IntN(len(s.wcs))]))
 	},
 	func(s *stormer) {

@@ -18,16 +18,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// endless is generated content of any size. Each page begins with its number, followed by random bytes.
-type endless struct{ page [4096]byte }
+// generatedContent is deterministic content of any size. Each page begins with its number, followed by random bytes.
+type generatedContent struct{ page [4096]byte }
 
-func newEndless() *endless {
-	e := &endless{}
+func newGeneratedContent() *generatedContent {
+	e := &generatedContent{}
 	rand.NewChaCha8([32]byte{1}).Read(e.page[:])
 	return e
 }
 
-func (e *endless) ReadAt(p []byte, at int64) (n int, err error) {
+func (e *generatedContent) ReadAt(p []byte, at int64) (n int, err error) {
 	for n < len(p) {
 		page := e.page
 		binary.LittleEndian.PutUint64(page[:], uint64(at)>>12)
@@ -38,10 +38,12 @@ func (e *endless) ReadAt(p []byte, at int64) (n int, err error) {
 }
 
 // part returns a range of the content.
-func (e *endless) part(from, size int64) *io.SectionReader { return io.NewSectionReader(e, from, size) }
+func (e *generatedContent) part(from, size int64) *io.SectionReader {
+	return io.NewSectionReader(e, from, size)
+}
 
 // same returns an error unless r has exactly the content of a range.
-func (e *endless) same(r io.Reader, from, size int64) error {
+func (e *generatedContent) same(r io.Reader, from, size int64) error {
 	got, want := make([]byte, 256<<10), make([]byte, 256<<10)
 	for at := from; ; {
 		n, err := io.ReadFull(r, got)
@@ -71,7 +73,7 @@ func TestLarge(t *testing.T) {
 		about, least = 4<<30, 1<<20
 	}
 	part := about / 16
-	content := newEndless()
+	content := newGeneratedContent()
 	var size int64
 	p := newPair(t, HandlerOptions{TransferTimeout: 5 * time.Minute, SessionLifetime: 5 * time.Minute},
 		Options{Threshold: int(least), TransferTimeout: 5 * time.Minute, Idle: 1 << 30}, nil)
@@ -144,7 +146,7 @@ func TestLargest(t *testing.T) {
 	p := newPair(t, HandlerOptions{}, Options{}, nil)
 	r := httptest.NewRequest(http.MethodPut, p.server.URL+"/b/k", http.NoBody)
 	r.Header.Set("Authorization", credential)
-	r.Body = io.NopCloser(newEndless().part(0, 1<<32))
+	r.Body = io.NopCloser(newGeneratedContent().part(0, 1<<32))
 	for size, want := range map[int64]bool{maxSize: true, maxSize + 1: false, 1<<32 - 1: false, 1 << 32: false,
 		1<<32 + 1<<20: false} {
 		r.ContentLength = size

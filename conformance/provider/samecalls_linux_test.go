@@ -43,7 +43,7 @@ func TestSameCalls(t *testing.T) {
 // adapters.
 func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	t.Helper()
-	c := callers{t: t, e: e, c: compile(t, e, "calls"), tags: compile(t, e, "tags"), goes: testProgram(t, e, ".")}
+	c := callers{t: t, e: e, c: compile(t, e, "calls"), tags: compile(t, e, "tags"), goProgram: testProgram(t, e, ".")}
 	for _, run := range []struct {
 		kind string
 		on   Adapter
@@ -63,11 +63,11 @@ func sameCalls(t *testing.T, e *Emulated, seeds int) {
 	}
 }
 
-// callers are the C and the Go program.
+// callers holds the paths of the C programs and of the Go program.
 type callers struct {
-	t             *testing.T
-	e             *Emulated
-	c, tags, goes string
+	t                  *testing.T
+	e                  *Emulated
+	c, tags, goProgram string
 }
 
 func (c *callers) compare(adapter Adapter, kind, live string) {
@@ -78,7 +78,7 @@ func (c *callers) compare(adapter Adapter, kind, live string) {
 		program, link = c.tags, envInfiniBand
 	}
 	texts := [2][2]string{}
-	for i, words := range [][]string{{program, kind, seed, live}, {c.goes, "-test.run=^TestSameCalls$"}} {
+	for i, words := range [][]string{{program, kind, seed, live}, {c.goProgram, "-test.run=^TestSameCalls$"}} {
 		record, results := filepath.Join(dir, "record"), filepath.Join(dir, "results")
 		if live == "" {
 			words = words[:min(len(words), 3)]
@@ -96,8 +96,8 @@ func (c *callers) compare(adapter Adapter, kind, live string) {
 			texts[i][1] = read(c.t, results)
 		}
 	}
-	for j, name := range []string{"the kernel was asked, and the queues", "each call gave"} {
-		require.Equal(c.t, texts[0][j], texts[1][j], "%s, %s, seed %s: what %s, by C and by Go", adapter.Name, kind,
+	for j, name := range []string{"commands and queues", "results of the calls"} {
+		require.Equal(c.t, texts[0][j], texts[1][j], "%s, %s, seed %s: %s, by C and by Go", adapter.Name, kind,
 			seed, name)
 	}
 	assert.Greater(c.t, strings.Count(texts[0][0], "command"), 10)

@@ -31,7 +31,7 @@ import (
 	"github.com/goverbs/goverbs/runtime"
 )
 
-// libraries are those of all packages.
+// libraries maps each library that all supported Debian releases have to its functions.
 var libraries = map[*runtime.Library][]*runtime.Function{
 	libibverbs.Library: libibverbs.Functions, librdmacm.Library: librdmacm.Functions,
 	libmlx5.Library: libmlx5.Functions,
@@ -39,12 +39,12 @@ var libraries = map[*runtime.Library][]*runtime.Function{
 	librpma.Library: librpma.Functions,
 }
 
-// later are those that releases of Debian lack.
-var later = map[*runtime.Library][]*runtime.Function{
+// newLibraries are libraries that some supported Debian releases lack.
+var newLibraries = map[*runtime.Library][]*runtime.Function{
 	libhns.Library: libhns.Functions, libionic.Library: libionic.Functions,
 }
 
-// debian has the package of each project's library, whose version is the project's release.
+// debian maps each project to the Debian package of its library. The package's version is the project's release.
 var debian = map[string]string{"rdma-core": "libibverbs1", "librpma": "librpma0"}
 
 // needLibraries skips a test if rdma-core's libraries are not installed.
@@ -74,11 +74,11 @@ func TestInstalledLibrary(t *testing.T) {
 	}
 	counts := map[bool]int{}
 	checked := maps.Clone(libraries)
-	for l, all := range later {
-		lacks := project.CompareReleases(all[0].Since, installed[l.Project]) > 0
+	for l, all := range newLibraries {
+		missing := project.CompareReleases(all[0].Since, installed[l.Project]) > 0
 		err := l.Open()
-		assert.Equal(t, lacks, err != nil, "%s: %v", l.SOName, err)
-		if lacks {
+		assert.Equal(t, missing, err != nil, "%s: %v", l.SOName, err)
+		if missing {
 			assert.ErrorIs(t, all[0].Available(), runtime.ErrNotSupported, l.SOName)
 			counts[false] += len(all)
 			continue

@@ -128,7 +128,7 @@ func TestSoftCreateSRQEx(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, ibv.QPT_XRC_RECV, qp.Type())
 	_, err = id.GetRecvComp(timeout(t))
-	assert.ErrorContains(t, err, "the queue has no completion channel", "the queue of receives is used")
+	assert.ErrorContains(t, err, "the queue has no completion channel", "the receive completion queue is in use")
 	_, err = id.GetSendComp(timeout(t))
 	assert.ErrorContains(t, err, "the queue pair has no such completion queue")
 	require.NoError(t, qp.Close())

@@ -323,7 +323,7 @@ func TestHostilePackets(t *testing.T) {
 				l.use()
 			}
 			used += s.out.bytesTo(peer) - used0
-			s.unharmed()
+			s.checkRegions()
 		}
 		if i == count/1000 {
 			s.settle()
@@ -372,7 +372,7 @@ func (a *attacker) attackFromInside(index, count int) {
 	a.attack(count)
 	a.settle()
 	a.lines = all
-	a.sealed()
+	a.checkPrivate()
 	second.use()
 }
 
@@ -403,7 +403,7 @@ func FuzzPackets(f *testing.F) {
 		}
 		a.attack(100)
 		s.settle()
-		s.unharmed()
+		s.checkRegions()
 		for _, l := range s.lines {
 			l.use()
 		}

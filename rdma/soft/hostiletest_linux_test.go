@@ -24,7 +24,7 @@ import (
 // hostileTest is a device with connections of every kind to another device, and private memory that no peer may access.
 type hostileTest struct {
 	t       *testing.T
-	fabrics [2]*soft.Fabric // peers, besieged
+	fabrics [2]*soft.Fabric // peer, attacked device
 	devices [2]*rdma.Device
 	pds     [2]*rdma.PD
 	idle    [2]*rdma.CQ // always empty; polled only to receive packets
@@ -41,12 +41,12 @@ type line struct {
 	*hostileTest
 	name   string
 	kind   ibv.QPType // type of the peer's queue pair
-	tags   bool       // the besieged side uses tag matching
+	tags   bool       // the attacked side uses tag matching
 	qps    [2]*rdma.QP
 	cqs    [2]*rdma.CQ
 	mrs    [2]*rdma.MR
 	ends   [2]rdma.Endpoint
-	memory []byte // region of the besieged side and surroundings
+	memory []byte // region of the attacked side and the bytes around it
 	srq    *rdma.SRQ
 	number uint32 // of srq, for XRC requests
 	ah     *rdma.AH
@@ -107,9 +107,9 @@ func (s *hostileTest) keep(o io.Closer, err error) {
 	s.t.Cleanup(func() { assert.NoError(s.t, o.Close()) })
 }
 
-// siegeTimeout is the code for a second per try: during an attack a full socket buffer drops heartbeats until a slow
+// ackTimeout is the code for a second per try: during an attack a full socket buffer drops heartbeats until a slow
 // machine has emptied it.
-const siegeTimeout = 18
+const ackTimeout = 18
 
 // open creates both queue pairs and connects them.
 func (l *line) open() {
@@ -136,7 +136,7 @@ func (l *line) open() {
 	for i, q := range l.qps {
 		attr, err := q.ConnectAttr(l.ends[1-i])
 		require.NoError(t, err)
-		attr.Timeout = siegeTimeout
+		attr.Timeout = ackTimeout
 		require.NoError(t, q.ConnectWith(attr))
 	}
 	if l.kind == ibv.QPT_UD {
@@ -148,7 +148,7 @@ func (l *line) open() {
 	l.arm()
 }
 
-// shared creates the shared receive queue of a line's besieged queue pair.
+// shared creates the shared receive queue of a connection's attacked queue pair.
 func (l *line) shared(attr *ibv.QPInitAttrEx) {
 	d, p, cq := l.devices[1], l.pds[1], l.cqs[1]
 	srq := &ibv.SRQInitAttrEx{Attr: ibv.SRQAttr{MaxWR: 16, MaxSGE: 1}, PD: p.Ptr(), CQ: cq.Ptr(),
@@ -221,7 +221,7 @@ func (l *line) use() {
 		before = rdma.GRHBytes
 	}
 	for try := 0; ; try++ {
-		require.Less(t, try, 20, "%s: messages do not arrive any more\n%v\n%v", l.name, l.fabrics[1].Connections(),
+		require.Less(t, try, 20, "%s: messages no longer arrive\n%v\n%v", l.name, l.fabrics[1].Connections(),
 			l.fabrics[1].HWCounters("soft0"))
 		l.post(0, func(b *rdma.SendBatch) rdma.SendRequest {
 			r := b.Send(1)
@@ -268,7 +268,7 @@ func (l *line) post(end int, request func(b *rdma.SendBatch) rdma.SendRequest) {
 	request(b).Signaled()
 	_, err = l.qps[end].PostSend(b)
 	require.NoError(l.t, err, l.name)
-	require.True(l.t, l.completed(end, bound), "%s: a request is not done\n%v\n%v", l.name,
+	require.True(l.t, l.completed(end, bound), "%s: a request did not complete\n%v\n%v", l.name,
 		l.fabrics[end].Connections(), l.fabrics[1].HWCounters("soft0"))
 }
 
@@ -288,10 +288,10 @@ func (l *line) completed(end int, within time.Duration) bool {
 	return false
 }
 
-// unharmed checks that only the peer's writes changed a line's region, and that its surroundings are unchanged.
-func (s *hostileTest) unharmed() {
+// checkRegions checks that only the peer's writes changed a line's region, and that its surroundings are unchanged.
+func (s *hostileTest) checkRegions() {
 	s.t.Helper()
-	s.sealed()
+	s.checkPrivate()
 	for _, l := range s.lines {
 		if i := bytes.IndexFunc(l.memory, func(r rune) bool { return r != canary }); i >= 0 {
 			require.Fail(s.t, "memory has changed", "%s: byte %d of the region", l.name, i-around)
@@ -299,8 +299,8 @@ func (s *hostileTest) unharmed() {
 	}
 }
 
-// sealed checks that private memory is unchanged and was not disclosed.
-func (s *hostileTest) sealed() {
+// checkPrivate checks that private memory is unchanged and was not disclosed.
+func (s *hostileTest) checkPrivate() {
 	s.t.Helper()
 	for _, l := range s.lines {
 		for i, b := range l.memory {
@@ -309,8 +309,8 @@ func (s *hostileTest) sealed() {
 			}
 		}
 	}
-	require.True(s.t, bytes.Equal(bytes.Repeat(s.secret, 64), s.private.Bytes()), "memory without rights has changed")
-	require.False(s.t, s.out.saw(), "memory without rights was sent")
+	require.True(s.t, bytes.Equal(bytes.Repeat(s.secret, 64), s.private.Bytes()), "private memory has changed")
+	require.False(s.t, s.out.leakedSecret(), "private memory was sent")
 }
 
 // meter reads a capture and counts the UDP bytes from each address to each other.
@@ -356,22 +356,22 @@ func (m *meter) bytesTo(a netip.Addr) int {
 	return m.to[a]
 }
 
-func (m *meter) saw() bool {
+func (m *meter) leakedSecret() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.leaked
 }
 
-// listen makes the connection manager accept a stream on the besieged side. The listener stays open.
+// listen makes the connection manager accept a stream on the attacked side. The listener stays open.
 func (s *hostileTest) listen(at netip.AddrPort) {
 	var served sync.WaitGroup
 	s.t.Cleanup(served.Wait) // runs after the stream and the listener are closed
-	patient := func(f *soft.Fabric) stream.Config {
+	slowConfig := func(f *soft.Fabric) stream.Config {
 		c := config(f)
-		c.AckTimeout = siegeTimeout
+		c.AckTimeout = ackTimeout
 		return c
 	}
-	l, err := listening(patient(s.fabrics[1])).Listen(s.t.Context(), at.String())
+	l, err := listening(slowConfig(s.fabrics[1])).Listen(s.t.Context(), at.String())
 	s.keep(l, err)
 	served.Go(func() {
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
@@ -383,6 +383,6 @@ func (s *hostileTest) listen(at netip.AddrPort) {
 	})
 	ctx, cancel := context.WithTimeout(s.t.Context(), bound)
 	defer cancel()
-	s.stream, err = dialer(patient(s.fabrics[0])).Dial(ctx, at.String())
+	s.stream, err = dialer(slowConfig(s.fabrics[0])).Dial(ctx, at.String())
 	s.keep(s.stream, err)
 }

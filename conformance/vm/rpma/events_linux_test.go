@@ -32,7 +32,7 @@ func eachPair(t *testing.T, test func(t *testing.T, active, passive string)) {
 
 // watchBoth connects two watchers.
 func watchBoth(t *testing.T, at netip.AddrPort, active, passive string) [2]*watcher {
-	p := startWatcher(timeout(t), t, passive, watched, at)
+	p := startWatcher(timeout(t), t, passive, watchPassive, at)
 	p.expect("ready")
 	a := startWatcher(timeout(t), t, active, watch, at)
 	a.expect("event 0, result 0")
@@ -54,7 +54,7 @@ func TestLost(t *testing.T) {
 		assert.Contains(t, output, lost)
 		assert.Subset(t, []string{lost, closed}, output)
 		for _, w := range watchers {
-			w.ends()
+			w.stop()
 		}
 		require.NoError(t, <-removed)
 	})
@@ -72,7 +72,7 @@ func TestUndefined(t *testing.T) {
 			w.expect("event -1, result -100000")
 		}
 		for _, w := range watchers {
-			w.ends()
+			w.stop()
 		}
 	})
 }
@@ -95,7 +95,7 @@ func TestUnreachable(t *testing.T) {
 	start := time.Now()
 	for _, w := range all {
 		w.expect("event 4, result 0")
-		w.ends()
+		w.stop()
 	}
 	t.Logf("after %v", time.Since(start))
 }

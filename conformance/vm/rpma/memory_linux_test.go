@@ -53,7 +53,7 @@ func runOut(t *testing.T, language, role string) string {
 	w := newWatcher(timeout(t), t, language, role, address(7670))
 	w.cmd.Env = append(w.cmd.Env, envFaults+"="+faults, "LD_PRELOAD="+faultsLib)
 	out, err := w.cmd.Output()
-	require.NoError(t, err, "%s: %s", w.what, out)
+	require.NoError(t, err, "%s: %s", w.desc, out)
 	return string(out)
 }
 

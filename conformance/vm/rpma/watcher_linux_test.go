@@ -20,15 +20,15 @@ import (
 	"github.com/goverbs/goverbs/rpma"
 )
 
-// Roles of watchers, which print each event of a connection until it ends. One connects, one listens.
+// Roles of watchers, which print each event of a connection until it ends: the active side and the passive side.
 const (
-	watch   = "watch"
-	watched = "watched"
+	watch        = "watch"
+	watchPassive = "watched"
 )
 
 func init() {
 	programs[watch] = roleOf(watchConnection)
-	programs[watched] = roleOf(watchListener)
+	programs[watchPassive] = roleOf(watchListener)
 	programs[memory] = roleOf(withoutMemory)
 }
 
@@ -118,10 +118,10 @@ func printEvents(c *rpma.Conn, end func() error) error {
 	}
 }
 
-// watcher is a running watcher.
+// watcher is a process that runs one of these roles.
 type watcher struct {
 	t     *testing.T
-	what  string
+	desc  string
 	cmd   *exec.Cmd
 	input io.Closer
 	lines *bufio.Scanner
@@ -137,7 +137,7 @@ func newWatcher(ctx context.Context, t *testing.T, language, role string, at net
 		require.NoError(t, err)
 		name, args = self, args[1:]
 	}
-	w := &watcher{t: t, what: language + ", " + role, cmd: exec.CommandContext(ctx, name, args...)}
+	w := &watcher{t: t, desc: language + ", " + role, cmd: exec.CommandContext(ctx, name, args...)}
 	w.cmd.Env = append(os.Environ(), envRole+"="+role)
 	w.cmd.Stderr = os.Stderr
 	w.cmd.WaitDelay = time.Second
@@ -161,20 +161,20 @@ func startWatcher(ctx context.Context, t *testing.T, language, role string, at n
 // next returns the next line.
 func (w *watcher) next() string {
 	w.t.Helper()
-	require.True(w.t, w.lines.Scan(), "%s: it has exited: %v", w.what, w.lines.Err())
+	require.True(w.t, w.lines.Scan(), "%s: watcher exited: %v", w.desc, w.lines.Err())
 	return w.lines.Text()
 }
 
 // expect checks the next line.
 func (w *watcher) expect(line string) {
 	w.t.Helper()
-	require.Equal(w.t, line, w.next(), w.what)
+	require.Equal(w.t, line, w.next(), w.desc)
 }
 
-// ends stops the watcher and checks that it prints nothing else.
-func (w *watcher) ends() {
+// stop stops the watcher and checks that it prints nothing else.
+func (w *watcher) stop() {
 	w.t.Helper()
 	require.NoError(w.t, w.input.Close())
-	require.False(w.t, w.lines.Scan(), "%s: %s", w.what, w.lines.Text())
-	require.NoError(w.t, w.cmd.Wait(), w.what)
+	require.False(w.t, w.lines.Scan(), "%s: %s", w.desc, w.lines.Text())
+	require.NoError(w.t, w.cmd.Wait(), w.desc)
 }

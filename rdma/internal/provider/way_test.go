@@ -76,11 +76,11 @@ func TestProviders(t *testing.T) {
 	assert.Equal(t, runtime.Blocking, fastest("mana", Poll, nil))
 	i := slices.IndexFunc(providers, func(p Provider) bool { return p.Name == "mlx5" })
 	assert.Contains(t, providers[i].Reason, "printed only to the file of MLX5_DEBUG_FILE")
-	mine := []Provider{{Name: "mlx5"}, {Name: "mine", Pure: Poll, Brief: PostRecv}}
-	assert.Equal(t, runtime.Blocking, fastest("mlx5", PostSend, mine), "additional rows take precedence")
-	assert.Equal(t, runtime.System, fastest("mine", Poll, mine))
-	assert.Equal(t, runtime.System, fastest("mine", PostRecv, mine))
-	assert.Equal(t, runtime.Blocking, fastest("mine", PostSend, mine))
+	added := []Provider{{Name: "mlx5"}, {Name: "added", Pure: Poll, Brief: PostRecv}}
+	assert.Equal(t, runtime.Blocking, fastest("mlx5", PostSend, added), "additional rows take precedence")
+	assert.Equal(t, runtime.System, fastest("added", Poll, added))
+	assert.Equal(t, runtime.System, fastest("added", PostRecv, added))
+	assert.Equal(t, runtime.Blocking, fastest("added", PostSend, added))
 }
 
 func TestParseWay(t *testing.T) {

@@ -43,7 +43,7 @@ type simulated struct {
 //	rm interface NAME
 //	env NAME VALUE
 //	deny PATH ERRNO           opening the node fails
-//	library NAME              what opens kernel devices; "native" opens those of rxe
+//	library NAME              library that opens kernel devices; "native" opens those of rxe
 func (p *simulated) edit(t *testing.T, line string) {
 	words := strings.Fields(line)
 	name, text, isFile := strings.Cut(line, " = ")

@@ -171,13 +171,13 @@ func (x *pair) pings() bool {
 	}
 	local, remote := endpoints(rc)
 	localAddr, remoteAddr := rdma.GIDAddress(local.GID), rdma.GIDAddress(remote.GID)
-	both := rc.Failure != nil && ud.Failure != nil // the connection manager may use another address
+	noneWorks := rc.Failure != nil && ud.Failure != nil // the connection manager may use another address
 	switch {
-	case both && localAddr.IsValid() && remoteAddr.IsValid() && localAddr.Is4() != remoteAddr.Is4():
+	case noneWorks && localAddr.IsValid() && remoteAddr.IsValid() && localAddr.Is4() != remoteAddr.Is4():
 		x.found("pair.gid", fmt.Sprintf("here %v, peer %v", localAddr, remoteAddr), "")
-	case both && localAddr.IsValid() && remoteAddr.IsValid() && rc.Failure.Step != "create the queue pair":
+	case noneWorks && localAddr.IsValid() && remoteAddr.IsValid() && rc.Failure.Step != "create the queue pair":
 		x.noPackets(rc.Failure, localAddr, remoteAddr)
-	case both:
+	case noneWorks:
 		x.found("pair.roce", rc.Failure.What, fixes(rc.Failure))
 	default:
 		x.reportFailure("pair.rc", rc.Failure)
@@ -210,14 +210,14 @@ func isConsequence(cm, rc, ud *ping.Failure) bool {
 	return false
 }
 
-// noPackets finds out why no RoCE packet arrives. A TCP connection between the addresses of the GIDs shows whether only
-// RoCE is blocked.
+// noPackets reports the reason why no RoCE packet arrives. A TCP connection between the addresses of the GIDs shows
+// whether only RoCE is blocked.
 func (x *pair) noPackets(f *ping.Failure, local, remote netip.Addr) {
 	tcpErr := x.probes.TCP(x.ctx, local, remote, x.o.Port)
 	udpErr := x.probes.UDP(x.ctx, remote.String())
 	switch {
 	case tcpErr == nil && errors.Is(udpErr, syscall.EPERM):
-		x.found("pair.firewall", "it runs on this host", "on this host")
+		x.found("pair.firewall", "the firewall runs on this host", "on this host")
 	case tcpErr == nil && udpErr != nil:
 		x.found("pair.firewall", "packets are rejected", "on "+remote.String()+" and between the hosts")
 	case tcpErr == nil:
@@ -251,9 +251,9 @@ func (x *pair) keys() {
 		return
 	}
 	const full = 0x8000
-	for _, here := range rc.PKeys {
+	for _, key := range rc.PKeys {
 		for _, peerKey := range rc.PeerPKeys {
-			a, err := strconv.ParseUint(here, 0, 16)
+			a, err := strconv.ParseUint(key, 0, 16)
 			b, err2 := strconv.ParseUint(peerKey, 0, 16)
 			if err == nil && err2 == nil && (a^b)&^full == 0 && (a|b)&full != 0 {
 				return

@@ -4,5 +4,5 @@
 
 package explain
 
-// errnos returns nothing: the explanations are for Linux.
+// errnos returns nil, because the explanations are for Linux.
 func errnos([]string) All { return nil }

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdma"
 )
 
-// deadline returns the end of a timed test, or never. After it, waits end.
+// deadline returns the end of a timed test, when waits end, or the zero time if the test is not timed.
 func (t *test) deadline() time.Time {
 	if t.o.Duration == 0 {
 		return time.Time{}

@@ -45,7 +45,7 @@ func TestFlushAccess(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newTestbed(t, Options{Virtual: true, Devices: []DeviceOptions{{}, {Persistent: true}}})
 			send, recv := r.cq(0, 16), r.cq(1, 16)
-			a, x := r.built(ibv.QPT_RC, ibv.QP_EX_WITH_FLUSH, send)
+			a, x := r.newWithBuilders(ibv.QPT_RC, ibv.QP_EX_WITH_FLUSH, send)
 			b := r.qp(1, ibv.QPT_RC, testCaps, recv, recv)
 			r.connect(a, 1, b.QPNum)
 			r.connect(b, 0, a.QPNum)

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdma/soft/internal/resource"
 )
 
-// built returns an unconnected queue pair with builders.
-func (r *testbed) built(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.CQ) (*ibv.QP, *ibv.QPEx) {
+// newWithBuilders returns an unconnected queue pair with builders.
+func (r *testbed) newWithBuilders(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.CQ) (*ibv.QP, *ibv.QPEx) {
 	qp, err := verbs.CreateQPEx(r.context[0], &ibv.QPInitAttrEx{
 		QPType: kind, SendCQ: ibv.PtrTo(cq), RecvCQ: ibv.PtrTo(cq), Cap: testCaps, PD: ibv.PtrTo(r.pd[0]),
 		CompMask: ibv.QP_INIT_ATTR_PD | ibv.QP_INIT_ATTR_SEND_OPS_FLAGS, SendOpsFlags: ops,
@@ -30,9 +30,9 @@ func (r *testbed) built(kind ibv.QPType, ops ibv.QPCreateSendOpsFlags, cq *ibv.C
 func TestSettersBeforeStart(t *testing.T) {
 	r := newTestbed(t, Options{Virtual: true})
 	cq := r.cq(0, 16)
-	_, ud := r.built(ibv.QPT_UD, ibv.QP_EX_WITH_SEND, cq)
+	_, ud := r.newWithBuilders(ibv.QPT_UD, ibv.QP_EX_WITH_SEND, cq)
 	verbs.WRSetUDAddr(ud, r.ah(0, 1), 17, testQKey)
-	_, x := r.built(ibv.QPT_XRC_SEND, ibv.QP_EX_WITH_SEND, cq)
+	_, x := r.newWithBuilders(ibv.QPT_XRC_SEND, ibv.QP_EX_WITH_SEND, cq)
 	verbs.WRSetXRCSRQN(x, 17)
 	require.ErrorIs(t, verbs.WRComplete(x), syscall.EINVAL)
 }
@@ -40,7 +40,7 @@ func TestSettersBeforeStart(t *testing.T) {
 // TestBuilderNilLists: ibv_wr_complete fails if a list of entries is NULL.
 func TestBuilderNilLists(t *testing.T) {
 	r := newTestbed(t, Options{Virtual: true})
-	_, x := r.built(ibv.QPT_RC, ibv.QP_EX_WITH_SEND, r.cq(0, 16))
+	_, x := r.newWithBuilders(ibv.QPT_RC, ibv.QP_EX_WITH_SEND, r.cq(0, 16))
 	for _, set := range []func(){
 		func() { verbs.WRSetSGEList(x, 1, nil) },
 		func() { verbs.WRSetInlineDataList(x, 1, nil) },

@@ -41,24 +41,24 @@ func (e *episode) end() {
 // program is a random sequence of verbs, executed on the device and on the reference.
 type program struct {
 	*testbed
-	rt      *rapid.T
-	world   *refWorld
-	areas   [2][]byte // guard, main, guard
-	main    [2]*ibv.MR
-	fixed   [2]*buffer
-	foreign [2]*buffer
-	send    [2]*ibv.CQ
-	recv    [2]*ibv.CQ
-	shared  *ibv.SRQ // of device 1
-	sharedQ *refQueue
-	xrc     []xrcQueue // of device 1, in one domain
-	built   map[*refQP]*ibv.QPEx
-	ah      [2]*ibv.AH // to the other device
-	qps     map[*refQP]*ibv.QP
-	windows map[*refQP]*ibv.MW
-	last    map[*refQP]uint32 // the last key that a bind requested
-	id      uint64
-	right   int // one in this many choices is invalid
+	rt              *rapid.T
+	world           *refWorld
+	areas           [2][]byte // guard, main, guard
+	main            [2]*ibv.MR
+	fixed           [2]*buffer
+	foreign         [2]*buffer
+	send            [2]*ibv.CQ
+	recv            [2]*ibv.CQ
+	shared          *ibv.SRQ // of device 1
+	sharedQ         *refQueue
+	xrc             []xrcQueue // of device 1, in one domain
+	newWithBuilders map[*refQP]*ibv.QPEx
+	ah              [2]*ibv.AH // to the other device
+	qps             map[*refQP]*ibv.QP
+	windows         map[*refQP]*ibv.MW
+	last            map[*refQP]uint32 // the last key that a bind requested
+	id              uint64
+	right           int // one in this many choices is invalid
 	// With lossy packets, which take time, every action is completed before the next one.
 	lossy bool
 }
@@ -67,7 +67,7 @@ func newProgram(t testing.TB, rt *rapid.T, right int, o Options) *program {
 	o.Virtual = true
 	p := &program{right: right, lossy: o.losses != nil, testbed: newTestbed(t, o), rt: rt,
 		qps: map[*refQP]*ibv.QP{}, windows: map[*refQP]*ibv.MW{}, last: map[*refQP]uint32{},
-		built: map[*refQP]*ibv.QPEx{}}
+		newWithBuilders: map[*refQP]*ibv.QPEx{}}
 	p.rnrTimer = programNotReady
 	if p.lossy {
 		p.rnrTimer = 20 // 10 ms, much less than the time until all requests time out
@@ -159,7 +159,7 @@ func (p *program) made(q *refQP, qp *ibv.QP) {
 	if p.operations(q.kind) != 0 {
 		x, err := verbs.QPToQPEx(qp)
 		require.NoError(p.t, err)
-		p.built[q] = x
+		p.newWithBuilders[q] = x
 	}
 }
 

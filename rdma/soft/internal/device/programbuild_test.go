@@ -102,7 +102,7 @@ func (p *program) build() {
 	if q == nil || !q.reliable() || p.mayWait(q, n) {
 		return
 	}
-	x, key := p.built[q], p.last[q]
+	x, key := p.newWithBuilders[q], p.last[q]
 	require.NoError(p.rt, verbs.WRStart(x))
 	var sends []refSend
 	for i := range n {

@@ -84,7 +84,7 @@ func (p *program) address(device int, piece refPiece) uint64 {
 }
 
 // request draws a work request for the device and for the reference. Some can only be posted with builders.
-func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
+func (p *program) request(q *refQP, newWithBuilders bool) (*ibv.SendWR, refSend) {
 	ops := []ibv.WROpcode{ibv.WR_SEND, ibv.WR_SEND_WITH_IMM}
 	if q.kind != ibv.QPT_UD {
 		ops = append(ops, ibv.WR_RDMA_WRITE, ibv.WR_RDMA_WRITE_WITH_IMM)
@@ -98,7 +98,7 @@ func (p *program) request(q *refQP, built bool) (*ibv.SendWR, refSend) {
 	}
 	if q.kind == ibv.QPT_RC {
 		ops = append(ops, ibv.WR_SEND_WITH_INV)
-		if built {
+		if newWithBuilders {
 			ops = append(ops, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH, ibv.WR_ATOMIC_WRITE, ibv.WR_FLUSH)
 		}
 	}

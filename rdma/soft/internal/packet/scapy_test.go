@@ -42,7 +42,7 @@ func TestScapy(t *testing.T) {
 	b, err := os.ReadFile(file)
 	require.NoError(t, err)
 	lines := strings.Fields(string(b))
-	require.Len(t, lines, len(all), "go test -run TestScapy -update makes the file")
+	require.Len(t, lines, len(all), "go test -run TestScapy -update writes the file")
 	for i, line := range lines {
 		want, err := hex.DecodeString(line)
 		require.NoError(t, err)

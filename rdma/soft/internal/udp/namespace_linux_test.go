@@ -64,7 +64,7 @@ func TestIdentification(t *testing.T) {
 				assert.EqualValues(t, w.s.Addr().Port(), binary.BigEndian.Uint16(p))
 				assert.Equal(t, sent[i*1064:min(i*1064+1064, len(sent))], p[8:])
 				if w.s == plain {
-					assert.Zero(t, binary.BigEndian.Uint16(p[6:]), "check sum")
+					assert.Zero(t, binary.BigEndian.Uint16(p[6:]), "checksum")
 				}
 			}
 		}
@@ -199,7 +199,7 @@ func TestFullBuffer(t *testing.T) {
 	case err := <-waits:
 		assert.ErrorIs(t, err, net.ErrClosed)
 	case <-time.After(limit):
-		t.Fatal("WaitWrite outlives Close")
+		t.Fatal("WaitWrite still waits after Close")
 	}
 }
 
@@ -239,8 +239,8 @@ func TestGroupsOfIPv6(t *testing.T) {
 	assert.Equal(t, "to myself", string(got))
 }
 
-// TestAddressRemoved: while the address of a socket is removed, its datagrams are lost. This is not mistaken for a
-// device without segmentation offload, which would slow the socket down forever.
+// TestAddressRemoved: while the address of a socket is removed, its datagrams are lost. The socket must not conclude
+// that the device lacks segmentation offload, which would slow it down permanently.
 func TestAddressRemoved(t *testing.T) {
 	if !testbed.InNamespace(t) {
 		return
@@ -266,8 +266,8 @@ func TestAddressRemoved(t *testing.T) {
 	require.Zero(t, s.Counters().SegmentationRefused)
 }
 
-// TestLoopbackIsDown: an address can be shared in a network namespace whose loopback interface is down. The lack of
-// local delivery is not blamed on another program.
+// TestLoopbackIsDown: an address can be shared in a network namespace whose loopback interface is down. The error must
+// not name another program.
 func TestLoopbackIsDown(t *testing.T) {
 	if !testbed.InNamespace(t) {
 		return

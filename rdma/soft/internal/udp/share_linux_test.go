@@ -375,8 +375,8 @@ func TestStoppedWithLock(t *testing.T) {
 	assert.ErrorContains(t, err, fmt.Sprintf("process %d is stopped", p.Process.Pid))
 }
 
-// TestLeadIsKilled: soon after the lead was killed, another member receives packets for no particular member, and
-// continues to when others join.
+// TestLeadIsKilled: soon after the lead is killed, another member receives the packets that are addressed to no
+// particular member, also after others join.
 func TestLeadIsKilled(t *testing.T) {
 	port, from := free(t, v4), opened(t, v4, Options{})
 	first := started(t, port)
