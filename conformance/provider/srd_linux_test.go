@@ -80,15 +80,15 @@ func TestSRD(t *testing.T) {
 	}
 	a, b, own, peer := g.qps[0], g.qps[1], g.mrs[0], g.mrs[1]
 	ah, qpn, qkey := g.to(1)
-	copy(own.Bytes(), "data of a write")
+	copy(own.Bytes(), "what is written")
 	clear(peer.Bytes())
 	if !supports(writes) {
-		copy(peer.Bytes()[9:], "data of a write")
+		copy(peer.Bytes()[9:], "what is written")
 		program(t, a, func(p *rdma.WRProgram) {
 			p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
 		})
 		success(t, a.SendCQ(), ibv.WC_SEND, 2)
-		assert.Equal(t, "of a write", string(own.Bytes()[size:][:10]))
+		assert.Equal(t, "is written", string(own.Bytes()[size:][:10]))
 		return
 	}
 	program(t, a, func(p *rdma.WRProgram) {
@@ -99,7 +99,7 @@ func TestSRD(t *testing.T) {
 		p.Read(2, peer.SGE(14, 1).Addr, peer.RKey()).Add(own.SGE(size, 10)).UD(ah, qpn, qkey).Signaled()
 	})
 	success(t, a.SendCQ(), ibv.WC_SEND, 2) // libefa reports reads as sends
-	assert.Equal(t, "of a write", string(own.Bytes()[size:][:10]))
+	assert.Equal(t, "is written", string(own.Bytes()[size:][:10]))
 	receive(t, b.PostRecv, peer.SGE(0, 1))
 	program(t, a, func(p *rdma.WRProgram) {
 		p.WriteImm(3, peer.Address(), peer.RKey(), ibv.ToBE32(5)).Add(own.SGE(0, 4)).UD(ah, qpn, qkey).Signaled()
