@@ -394,9 +394,11 @@ func (q *QP) flush(m *message.Request) message.Syndrome {
 	if !q.allows(access) {
 		return q.refuse(m, message.InvalidRequest)
 	}
-	k := q.Port.Keys.Get(m.RKey)
-	ok := k != nil && level == ibv.FLUSH_MR && q.takesKeysOf(k.Domain) && k.IsFor(&q.User) && k.Access&access == access
-	if level != ibv.FLUSH_MR {
+	ok := false
+	if level == ibv.FLUSH_MR {
+		k := q.Port.Keys.Get(m.RKey)
+		ok = k != nil && q.takesKeysOf(k.Domain) && k.IsFor(&q.User) && k.Access&access == access
+	} else {
 		_, ok = q.remote(m, m.Length, access)
 	}
 	if !ok {
