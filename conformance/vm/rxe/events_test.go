@@ -60,7 +60,7 @@ var occurrences = []occurrence{
 		r.Completion(p.ASend)
 		return p.B
 	}},
-	{what: "write not allowed by the queue pair", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
+	{what: "a write that the queue pair does not allow", of: func(r *testbed.Testbed, _ *testbed.Spare) any {
 		p, b := &testbed.Pair{ASend: r.CQ(8), ARecv: r.CQ(8), BSend: r.CQ(8), BRecv: r.CQ(8)}, r.Buffer(64, remote)
 		p.A = r.QP(ibv.QPT_RC, p.ASend, p.ARecv)
 		own := *r
