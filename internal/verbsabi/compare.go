@@ -180,6 +180,10 @@ func (c *comparer) value(key string, o, t value) {
 	item.Fact = "value"
 	if o.value.Uint64() != t.value.Uint64() || (!o.pointer && o.value.Negative() != t.value.Negative()) {
 		item.Want = string(o.value)
+		if o.bound && t.bound {
+			c.add(item, string(t.value), "", true, "it ends its enumeration, which has more or fewer values")
+			return
+		}
 		c.add(item, string(t.value), "", false, "the value differs")
 		return
 	}

@@ -119,6 +119,27 @@ func compareWith(t *testing.T, theirs *model.Release) []Difference {
 	return Compare(primary.Of("rdma-core")[0], theirs, all.Of("rdma-core"), "amd64")
 }
 
+// TestCompareBounds compares the recorded kernels. Enumerators that end an enumeration, such as RDMA_NLDEV_NUM_OPS, may
+// differ; another value of the same enumerator is incompatible.
+func TestCompareBounds(t *testing.T) {
+	_, all, err := recordedReleases()
+	require.NoError(t, err)
+	kernels := all.Of("linux")
+	incompatible := func(theirs *model.Release) (names []string) {
+		for _, d := range Compare(recordedModel(t, "7.2"), theirs, kernels, "amd64") {
+			if !d.Compatible && d.Kind == EnumeratorItem {
+				names = append(names, d.Path)
+			}
+		}
+		return names
+	}
+	theirs := recordedModel(t, "6.1")
+	assert.Empty(t, incompatible(theirs))
+	e := findEnum(t, theirs, "rdma_nldev_command").Enumerators
+	e[len(e)-1].Value = "99" // no longer follows the last command
+	assert.Equal(t, []string{"RDMA_NLDEV_NUM_OPS"}, incompatible(theirs))
+}
+
 func TestCompareRecordedReleases(t *testing.T) {
 	primaries, all, err := recordedReleases()
 	require.NoError(t, err)

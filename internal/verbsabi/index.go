@@ -36,6 +36,15 @@ type value struct {
 	typ     string // of a macro
 	macro   bool
 	pointer bool
+	bound   bool // the number of an enumeration's values, or their maximum
+}
+
+// isBound reports whether enumerator i follows the values of its enumeration, as in enum { A, B, NUM_VALUES }. It grows
+// with each new value, and programs must not rely on it.
+func isBound(e *model.Enum, i int) bool {
+	name := e.Enumerators[i].Name
+	return i > 0 && i == len(e.Enumerators)-1 && (strings.HasSuffix(name, "_MAX") || strings.Contains(name, "_NUM_")) &&
+		e.Enumerators[i].Value.Uint64() == e.Enumerators[i-1].Value.Uint64()+1
 }
 
 func newIndex(r *model.Release, target string) *index {
@@ -70,8 +79,8 @@ func newIndex(r *model.Release, target string) *index {
 				x.enums["enum "+tag] = e
 				add("enum " + tag)
 			}
-			for _, n := range e.Enumerators {
-				x.values[n.Name] = value{enum: tag, value: n.Value}
+			for i, n := range e.Enumerators {
+				x.values[n.Name] = value{enum: tag, value: n.Value, bound: isBound(e, i)}
 				add(n.Name)
 			}
 		}

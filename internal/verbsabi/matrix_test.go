@@ -349,11 +349,8 @@ func matrixOfKernels(t *testing.T) {
 			a.judge()
 			return failures(a)
 		}
-		before := ask(files)
+		assert.Empty(t, ask(files), pattern)
 		clean++
-		for _, id := range before { // the kernel itself renumbered these
-			assert.Contains(t, id, "RDMA_NL", pattern)
-		}
 		for _, drift := range kernelDrifts {
 			after := ask(changeBTF(t, files, drift.kind, drift.name, drift.member))
 			seeded++
