@@ -69,7 +69,7 @@ func TestStart(t *testing.T) {
 		}
 	}()
 	var times []time.Duration
-	for range 40 { // a busy machine lets some of them wait
+	for range 400 { // on a busy machine most of them wait
 		cmd := exec.Command(client, "127.0.88.2:7471")
 		cmd.Env = append(os.Environ(), "GOVERBS_DEVICE=soft@127.0.88.3")
 		var problems bytes.Buffer
@@ -80,6 +80,9 @@ func TestStart(t *testing.T) {
 		at, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
 		require.NoError(t, err)
 		times = append(times, time.Duration(at-begun))
+		if len(times) >= 40 && slices.Min(times) <= mostToFirstByte {
+			break
+		}
 	}
 	slices.Sort(times)
 	t.Logf("first byte after %v at least, %v in the middle", times[0], times[len(times)/2])

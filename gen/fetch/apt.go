@@ -18,7 +18,7 @@ import (
 // EnvLists names an environment variable, and the variable a directory in which programs share what they have read from
 // the archive: sources, lists and packages, so that they query each suite once. Whoever sets it removes the directory
 // soon, since lists become stale.
-const EnvLists = "GOVERBS_LISTS"
+const EnvLists = "GOVERBS_ARCHIVE"
 
 // apt runs the machine's apt with separate sources, lists and downloads below dir. The machine's own are not changed.
 type apt struct {

@@ -424,6 +424,7 @@ extern const struct command flow_commands[];
 // record.c
 bool recording(void);
 void record_words(const char *what, const void *, size_t);
+void record_bytes(const char *what, const void *, size_t);
 void record_call(const struct call *, uint32_t number);
 void record_method(const struct ib_uverbs_ioctl_hdr *);
 void record_qp(const struct qp *);

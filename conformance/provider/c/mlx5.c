@@ -79,7 +79,7 @@ static int get_context(struct call *c)
 	return answer_driver(c, &r, sizeof r);
 }
 
-enum { MOST_SEGMENTED = 1 << 12 };
+enum { MOST_SEGMENTED = 1 << 18 };
 
 static int query_device(struct call *c)
 {
@@ -224,23 +224,23 @@ static int free_uar(struct file *f, struct ib_uverbs_ioctl_hdr *h)
 
 static void record_bells(void *o)
 {
-	record_words("doorbells", ((struct uar *)o)->page + 0x800, 0x400);
+	record_bytes("doorbells", ((struct uar *)o)->page + 0x800, 0x400);
 }
 
 static void record_queues(const struct qp *qp)
 {
-	record_words("sends", qp->sq, (size_t)qp->sq_blocks * 64);
-	record_words("receives", qp->rq, (size_t)qp->rq_wqes * qp->rq_stride);
+	record_bytes("sends", qp->sq, (size_t)qp->sq_blocks * 64);
+	record_bytes("receives", qp->rq, (size_t)qp->rq_wqes * qp->rq_stride);
 	if (qp->record)
-		record_words("doorbell records", (const void *)qp->record, 8);
+		record_bytes("doorbell records", (const void *)qp->record, 8);
 	if (still()) // otherwise the device clears them
 		each(UAR, record_bells);
 }
 
 static void record_srq(const struct srq *srq)
 {
-	record_words("shared receives", srq->buffer, (size_t)(srq->requests + 1) * srq->stride);
-	record_words("doorbell record", (const void *)srq->record, 4);
+	record_bytes("shared receives", srq->buffer, (size_t)(srq->requests + 1) * srq->stride);
+	record_bytes("doorbell record", (const void *)srq->record, 4);
 }
 
 // alloc_dm maps memory at an offset of the device file that follows from a page number. It begins in the middle of a

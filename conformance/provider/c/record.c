@@ -26,8 +26,8 @@ static bool is_address(uint64_t word)
 	return word >> 32 && (word < FIXED || word >= FIXED + FIXED_SIZE) && mapped(word);
 }
 
-// record_words writes bytes as words. Trailing zeros are only counted.
-void record_words(const char *what, const void *p, size_t size)
+// write_words writes bytes as words. Trailing zeros are only counted.
+static void write_words(const char *what, const void *p, size_t size, bool addresses)
 {
 	size_t used = size;
 	while (used && !((const uint8_t *)p)[used - 1])
@@ -36,13 +36,19 @@ void record_words(const char *what, const void *p, size_t size)
 	for (size_t at = 0; at < used; at += 8) {
 		uint64_t word = 0;
 		memcpy(&word, (const uint8_t *)p + at, size - at < 8 ? size - at : 8);
-		if (is_address(word))
+		if (addresses && is_address(word))
 			fputs(" address", record);
 		else
 			fprintf(record, " %llx", (unsigned long long)word);
 	}
 	fputc('\n', record);
 }
+
+void record_words(const char *what, const void *p, size_t size) { write_words(what, p, size, true); }
+
+// record_bytes is record_words for memory without addresses in the byte order of the processor, whose data may look
+// like one.
+void record_bytes(const char *what, const void *p, size_t size) { write_words(what, p, size, false); }
 
 void record_call(const struct call *c, uint32_t number)
 {
