@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -133,6 +134,7 @@ func insideBuilders(t *testing.T) {
 		ops: builderKinds[i].ops, live: os.Getenv(envLive) != "", out: out}
 	b.create()
 	if b.live {
+		b.ops = slices.DeleteFunc(slices.Clone(b.ops), func(op ibv.WROpcode) bool { return op == ibv.WR_TSO })
 		for i := range 100 {
 			n := 1 + b.r.IntN(3)
 			b.posts(i, n)
@@ -256,9 +258,10 @@ func (b *builders) posts(step, n int) {
 	}
 }
 
-// list posts a list of n packets. libmlx5 skips data of a segmented one after another one.
+// list posts a list of n packets. libmlx5 skips data of a segmented one after another one, and writes data past the end
+// of the ring if the header of a segmented one ends there, so a live device, whose ring wraps around, gets none.
 func (b *builders) list(step, n int) {
-	if segmented := n == 1 && b.r.IntN(2) == 0; segmented {
+	if segmented := !b.live && n == 1 && b.r.IntN(2) == 0; segmented {
 		b.wrs[0] = ibv.SendWR{Opcode: ibv.WR_TSO}
 		*b.wrs[0].TSO() = b.segments()
 	} else {
