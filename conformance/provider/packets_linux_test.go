@@ -37,7 +37,7 @@ func newPacketEnd(t *testing.T, device *rdma.Device, header uint16) *packetEnd {
 	keep(t, channel, err)
 	e.cq, err = device.CreateCQ(64, channel, 0)
 	keep(t, e.cq, err)
-	e.mr, err = pd.RegMR(make([]byte, 1<<14), ibv.ACCESS_LOCAL_WRITE)
+	e.mr, err = pd.RegMR(make([]byte, 1<<15), ibv.ACCESS_LOCAL_WRITE)
 	keep(t, e.mr, err)
 	attr := &ibv.QPInitAttrEx{QPType: ibv.QPT_RAW_PACKET, SendCQ: e.cq.Ptr(), RecvCQ: e.cq.Ptr(), PD: pd.Ptr(),
 		Cap:      ibv.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 3, MaxRecvSGE: 1, MaxInlineData: 64},
@@ -175,7 +175,7 @@ func TestPackets(t *testing.T) {
 	}
 	refused("header", func() rdma.SendRequest { return b.TSO(8, data[:header+1], 400).Add(from.mr.SGE(0, 10)) })
 	refused("little header", func() rdma.SendRequest { return b.TSO(8, data[:13], 400).Add(from.mr.SGE(0, 10)) })
-	refused("segments", func() rdma.SendRequest { return b.TSO(8, data[:20], 400).Add(from.mr.SGE(0, 4097)) })
+	refused("segments", func() rdma.SendRequest { return b.TSO(8, data[:20], 400).Add(from.mr.SGE(0, 1<<14+1)) })
 	post(func() rdma.SendRequest { return b.Send(9).Add(from.mr.SGE(0, 20)) })
 	from.sent(9, ibv.WC_SEND)
 

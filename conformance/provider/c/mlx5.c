@@ -79,7 +79,7 @@ static int get_context(struct call *c)
 	return answer_driver(c, &r, sizeof r);
 }
 
-enum { MOST_SEGMENTED = 1 << 18 };
+enum { MOST_SEGMENTED = 1 << 14 };
 
 static int query_device(struct call *c)
 {
